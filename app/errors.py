@@ -83,5 +83,5 @@ class Several(DomainError):
         self.errors = list(errors)
 
 
-class CannotStart(Exception):  # noqa: N818 - a fact, like the others
+class CannotStart(Exception):
     """The server, or a command, cannot go on; the message says what is wrong and what to do."""

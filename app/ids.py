@@ -4,6 +4,8 @@ import os
 import time
 from uuid import UUID
 
+from app.errors import NotFound
+
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 ENCODED_CHARS = 26
 _VALUES = {character: value for value, character in enumerate(ALPHABET)}
@@ -36,3 +38,11 @@ def decode(text: str) -> tuple[str, UUID] | None:
             return None
         number = (number << 5) | value
     return prefix, UUID(int=number)
+
+
+def require(text: str, prefix: str, *path: str) -> UUID:
+    """The key behind a public id of this kind; anything else answers like an id of nothing."""
+    decoded = decode(text)
+    if decoded is None or decoded[0] != prefix:
+        raise NotFound(path=path)
+    return decoded[1]

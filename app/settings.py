@@ -28,17 +28,24 @@ def default_data_folder() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    data: Path = knob(default_data_folder, "OMOI_DATA", "Folder of the embedded database and of the server's own files.")
+    data: Path = knob(
+        default_data_folder, "OMOI_DATA", "Folder of the embedded database and of the server's own files."
+    )
     database_url: str | None = knob(None, "DATABASE_URL", "A Postgres to use instead of the embedded one.", secret=True)
     redis_url: str | None = knob(None, "REDIS_URL", "Redis pub/sub between replicas instead of memory.", secret=True)
     host: str = knob("127.0.0.1", "HOST", "Address to listen on.")
     port: int = knob(18000, "PORT", "Port to listen on; 0 takes a free one.")
     public_url: str | None = knob(None, "OMOI_PUBLIC_URL", "Address under which browsers reach the server.")
-    allowed_origins: tuple[str, ...] = knob((), "OMOI_ALLOWED_ORIGINS", "Further web origins whose pages may call, with commas.")
+    allowed_origins: tuple[str, ...] = knob(
+        (), "OMOI_ALLOWED_ORIGINS", "Further web origins whose pages may call, with commas."
+    )
     production: bool = knob(False, "OMOI_PRODUCTION", "JSON logs, no GraphiQL.")
+    access_log: bool = knob(False, "OMOI_ACCESS_LOG", "One log line for each request.")
     orchestrator_enabled: bool = knob(True, "ORCHESTRATOR_ENABLED", "Off makes a replica that only answers.")
 
-    database_connections: int = knob(20, "OMOI_DATABASE_CONNECTIONS", "Connections to Postgres at most, for one process.")
+    database_connections: int = knob(
+        20, "OMOI_DATABASE_CONNECTIONS", "Connections to Postgres at most, for one process."
+    )
     stream_poll_seconds: float = knob(5.0, "OMOI_STREAM_POLL_SECONDS", "How often a silent stream is read again.")
     drain_seconds: float = knob(8.0, "OMOI_DRAIN_SECONDS", "Time that running requests get at the end.")
 
@@ -47,9 +54,11 @@ class Settings:
     document_bytes: int = knob(64 << 10, "OMOI_DOCUMENT_BYTES", "Largest GraphQL document.")
     document_tokens: int = knob(2_000, "OMOI_DOCUMENT_TOKENS", "Tokens in a document.")
     document_depth: int = knob(12, "OMOI_DOCUMENT_DEPTH", "Levels of fields in a document.")
-    document_aliases: int = knob(30, "OMOI_DOCUMENT_ALIASES", "Aliases in a document, fragments counted where they are used.")
+    document_aliases: int = knob(
+        30, "OMOI_DOCUMENT_ALIASES", "Aliases in a document, fragments counted where they are used."
+    )
     document_root_fields: int = knob(20, "OMOI_DOCUMENT_ROOT_FIELDS", "Root fields of an operation.")
-    document_cost: int = knob(5_000, "OMOI_DOCUMENT_COST", "Static cost of an operation: objects it may return.")
+    document_cost: int = knob(10_000, "OMOI_DOCUMENT_COST", "Static cost of an operation: objects it may return.")
     query_seconds: float = knob(10.0, "OMOI_QUERY_SECONDS", "Time limit of a query or mutation.")
     socket_operations: int = knob(50, "OMOI_SOCKET_OPERATIONS", "Operations at once on one socket.")
     socket_init_seconds: float = knob(10.0, "OMOI_SOCKET_INIT_SECONDS", "Time for connection_init.")

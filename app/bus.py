@@ -1,0 +1,175 @@
+"""The doorbell: a ring says that a topic has something up to a seq. Who hears nothing reads again anyway, a bit later."""
+
+import asyncio
+import contextlib
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+
+import structlog
+from broadcaster import Broadcast, BroadcastBackend, Event
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+CHANNEL = "omoi:rings"
+EVERYTHING = "*"  # said after a gap: any topic may have been rung meanwhile
+PUBLISH_SECONDS = 1.0
+RECONNECT_SECONDS = 0.2
+RECONNECT_LIMIT_SECONDS = 5.0
+WAITING_RINGS = 10_000
+
+log = structlog.get_logger()
+
+
+class Bell:
+    """What one listener of one topic hears: the newest seq, and that something came."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        self._rung = asyncio.Event()
+
+    def ring(self, seq: int) -> None:
+        self.newest = max(self.newest, seq)
+        self._rung.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """True as soon as it rang since the last call, False when it stayed silent that long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._rung.wait()
+        except TimeoutError:
+            return False
+        self._rung.clear()
+        return True
+
+
+class Bus:
+    """Rings for this process at once and, with Redis, for the other replicas a moment later."""
+
+    def __init__(self, redis_url: str | None = None) -> None:
+        self.backend = RedisBackend(redis_url) if redis_url else None
+        self._broadcast = Broadcast(backend=self.backend) if self.backend else Broadcast("memory://")
+        self._bells: defaultdict[str, set[Bell]] = defaultdict(set)
+        self._waiting: dict[str, int] = {}  # topic -> newest seq not yet published: a burst is one message
+        self._wake = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with self._broadcast, asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._publish()), group.create_task(self._listen())]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    def ring(self, topic: str, seq: int) -> None:
+        """Never waits and never fails: what is lost here costs its hearers one poll."""
+        for bell in self._bells.get(topic, ()):
+            bell.ring(seq)
+        if self.backend and len(self._waiting) < WAITING_RINGS:
+            self._waiting[topic] = max(seq, self._waiting.get(topic, 0))
+            self._wake.set()
+
+    @contextlib.contextmanager
+    def listen(self, topic: str) -> Iterator[Bell]:
+        bell = Bell()
+        self._bells[topic].add(bell)
+        try:
+            yield bell
+        finally:
+            self._bells[topic].discard(bell)
+            if not self._bells[topic]:
+                del self._bells[topic]
+
+    @property
+    def listeners(self) -> int:
+        return sum(map(len, self._bells.values()))
+
+    async def _publish(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            rings, self._waiting = self._waiting, {}
+            for topic, seq in rings.items():
+                with contextlib.suppress(RedisError, OSError, TimeoutError):
+                    async with asyncio.timeout(PUBLISH_SECONDS):
+                        await self._broadcast.publish(CHANNEL, f"{topic} {seq}")
+
+    async def _listen(self) -> None:
+        async with self._broadcast.subscribe(CHANNEL) as subscriber:
+            while True:
+                self._hear((await subscriber.get()).message)
+
+    def _hear(self, message: str) -> None:
+        topic, _, seq = message.rpartition(" ")
+        if message == EVERYTHING:
+            for bells in self._bells.values():
+                for bell in bells:
+                    bell.ring(0)
+        elif seq.isdecimal():
+            for bell in self._bells.get(topic, ()):
+                bell.ring(int(seq))
+
+
+class RedisBackend(BroadcastBackend):
+    """Redis pub/sub that comes back by itself. Broadcaster's own one stops for ever at the first lost connection."""
+
+    def __init__(self, url: str) -> None:
+        self.connected = False
+        self._redis = Redis.from_url(url, socket_connect_timeout=PUBLISH_SECONDS, socket_keepalive=True)
+        self._channels: set[str] = set()
+        self._heard: asyncio.Queue[Event] = asyncio.Queue(WAITING_RINGS)
+        self._reader: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        self._reader = asyncio.create_task(self._read())
+
+    async def disconnect(self) -> None:
+        if self._reader:
+            self._reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reader
+        await self._redis.aclose()
+
+    async def subscribe(self, channel: str) -> None:
+        self._channels.add(channel)
+
+    async def unsubscribe(self, channel: str) -> None:
+        self._channels.discard(channel)
+
+    async def publish(self, channel: str, message: str) -> None:
+        await self._redis.publish(channel, message)
+
+    async def next_published(self) -> Event:
+        return await self._heard.get()
+
+    async def ping(self) -> None:
+        await self._redis.ping()
+
+    async def _read(self) -> None:
+        pause = RECONNECT_SECONDS
+        while True:
+            try:
+                await self._read_one_connection()
+            except (RedisError, OSError, TimeoutError) as error:
+                if self.connected:
+                    log.warning("redis_lost", error=type(error).__name__)
+                    self.connected, pause = False, RECONNECT_SECONDS
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - spreads replicas, guards nothing
+            pause = min(pause * 2, RECONNECT_LIMIT_SECONDS)
+
+    async def _read_one_connection(self) -> None:
+        async with self._redis.pubsub(ignore_subscribe_messages=False) as pubsub:
+            await pubsub.subscribe(CHANNEL)
+            async for message in pubsub.listen():
+                if message["type"] == "subscribe":
+                    self.connected = True
+                    self._hear(EVERYTHING)
+                elif message["type"] == "message":
+                    self._hear(message["data"].decode("utf-8", "replace"))
+
+    def _hear(self, message: str) -> None:
+        if self._heard.full():
+            self._heard.get_nowait()
+        self._heard.put_nowait(Event(CHANNEL, message))

@@ -1,0 +1,133 @@
+"""The `omoi` command."""
+
+import asyncio
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from app import settings as settings_module
+from app import upgrade
+from app.cli import accounts, database, up
+from app.db import Database
+from app.errors import AppError, CannotStart
+from app.settings import Loaded, Settings
+
+REFUSED = 1
+CANNOT = 2
+
+commands = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="OmoiOS: tickets and specs become finished branches.",
+    epilog="Example: omoi up",
+)
+commands.add_typer(accounts.user_commands, name="user")
+commands.add_typer(accounts.token_commands, name="token")
+
+
+@commands.callback()
+def read_settings(
+    context: typer.Context,
+    data: Annotated[Path | None, typer.Option(help="Folder of the embedded database.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file of settings; `omoi config` names them.")] = None,
+) -> None:
+    loaded = settings_module.load({"data": data}, file=config)
+    context.obj = loaded.settings
+    context.meta["loaded"] = loaded
+    context.meta["parameters"] = {"data": data}
+    context.meta["file"] = config
+
+
+@commands.command("up", epilog="Example: omoi up --port 8080")
+def start(
+    context: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+) -> None:
+    """Start the server with all it needs, and print where it is and how to sign in."""
+    parameters = {**context.meta["parameters"], "host": host, "port": port}
+    loaded = settings_module.load(parameters, file=context.meta["file"])
+    up.run(loaded.settings, Console())
+
+
+@commands.command("migrate", epilog="Example: DATABASE_URL=postgresql://… omoi migrate")
+def migrate(context: typer.Context) -> None:
+    """Bring the database to the schema that this version needs."""
+    before, after = asyncio.run(_migrate(context.obj))
+    print(f"The database is at schema {after}." if before == after else f"Migrated from {before or 'none'} to {after}.")
+
+
+@commands.command("config", epilog="Example: omoi config --json")
+def config(
+    context: typer.Context, json_: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False
+) -> None:
+    """Every setting, its value, and where that came from. Secrets are masked."""
+    rows = _told(context.meta["loaded"])
+    if json_:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table("setting", "value", "from", "environment", "what it is", box=None)
+    for row in rows:
+        value = "" if row["value"] is None else str(row["value"])
+        table.add_row(row["name"], value, row["source"], row["environment"], row["about"])
+    Console().print(table)
+
+
+async def _migrate(settings: Settings) -> tuple[str | None, str]:
+    if not settings.database_url:
+        async with database.borrowed(settings, holder="omoi migrate"):
+            return upgrade.head(), upgrade.head()
+    url = database.external(settings.database_url)
+    db = Database(url, connections=1)
+    try:
+        await database.reachable(db, url)
+        before = await upgrade.current(db)
+        if before != upgrade.head():
+            await upgrade.migrate(url)
+        await upgrade.require_current(db)
+    finally:
+        await db.close()
+    return before, upgrade.head()
+
+
+def _told(loaded: Loaded) -> list[dict[str, Any]]:
+    rows = []
+    for knob in fields(Settings):
+        value = getattr(loaded.settings, knob.name)
+        if knob.metadata["secret"] and value is not None:
+            value = "••••"
+        elif isinstance(value, Path):
+            value = str(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        rows.append(
+            {
+                "name": knob.name,
+                "value": value,
+                "source": loaded.sources[knob.name],
+                "environment": knob.metadata["env"],
+                "about": knob.metadata["about"],
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    """One sentence for what a person can mend; 1 when the server refused, 2 when the command cannot go on."""
+    try:
+        commands()
+    except CannotStart as error:
+        print(f"omoi: {error}", file=sys.stderr)
+        sys.exit(CANNOT)
+    except AppError as error:
+        print(f"omoi: {error.message}", file=sys.stderr)
+        sys.exit(REFUSED)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,144 @@
+"""`omoi up`: one process that serves everything, and ends well."""
+
+import asyncio
+import contextlib
+import errno
+import getpass
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+
+import uvicorn
+import uvloop
+from rich.console import Console
+
+from app import auth, logs, tokens, transactions, users
+from app.cli import database
+from app.db import Database
+from app.errors import CannotStart
+from app.main import Server
+from app.models import User
+from app.settings import Settings
+
+ADMIN_EMAIL = "admin@localhost"
+BACKLOG = 2048
+PING_SECONDS = 20.0
+
+
+class Process(uvicorn.Server):
+    """Uvicorn, but the first signal drains before it stops, and the second ends the process at once."""
+
+    def __init__(self, config: uvicorn.Config, server: Server, announce: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._server = server
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            await self._announce()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        yield
+
+    def _asked_to_stop(self) -> None:
+        if self.should_exit:
+            os._exit(1)  # the embedded database sees its owner go and stops by itself
+        self.should_exit = True
+        self._server.drain()
+
+
+def run(settings: Settings, console: Console) -> None:
+    logs.configure(production=settings.production)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, console))
+
+
+async def _serve(settings: Settings, console: Console) -> None:
+    with contextlib.closing(_listen(settings)) as listener:
+        address = settings.public_url or f"http://{settings.host}:{listener.getsockname()[1]}"
+        address = address.replace("//0.0.0.0:", "//127.0.0.1:").rstrip("/")
+        async with database.owned(settings, holder=f"omoi up on {address}") as url:
+            server = Server(settings, database_url=url, address=address)
+            config = uvicorn.Config(
+                server.app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                lifespan="on",
+                ws="websockets-sansio",
+                ws_max_size=settings.frame_bytes,
+                ws_ping_interval=PING_SECONDS,
+                ws_ping_timeout=PING_SECONDS,
+                ws_per_message_deflate=False,
+                timeout_graceful_shutdown=max(1, int(settings.drain_seconds)),
+            )
+
+            async def announce() -> None:
+                await _announce(server, settings, console)
+
+            await Process(config, server, announce).serve(sockets=[listener])
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise CannotStart(_why_not(settings, error)) from error
+    except OverflowError as error:
+        listener.close()
+        raise CannotStart(f"There is no port {settings.port}. Choose one below 65536 with PORT or --port.") from error
+    return listener
+
+
+def _why_not(settings: Settings, error: OSError) -> str:
+    place = f"{settings.host}:{settings.port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"Something listens on {place} already. Stop it, or choose another port with PORT or --port (0: any)."
+    if error.errno == errno.EACCES:
+        return f"Listening on {place} is not allowed for this user. Choose a port above 1023 with PORT or --port."
+    return f"Listening on {place} is not possible: {error.strerror}. Check HOST and PORT."
+
+
+async def _announce(server: Server, settings: Settings, console: Console) -> None:
+    address = server.services.address
+    console.print(f"OmoiOS is up at [bold]{address}[/bold]", soft_wrap=True)
+    admin, fresh = await require_admin(server.db)
+    if fresh or not settings.database_url:
+        console.print(f"Sign in:  {await sign_in_link(server.db, admin, address)}", soft_wrap=True)
+        console.print("          (works once, for ten minutes; `omoi user link` makes another)", soft_wrap=True)
+    if not settings.production:
+        console.print(f"GraphiQL: {address}/graphiql", soft_wrap=True)
+    console.print(f"Data:     {'DATABASE_URL' if settings.database_url else settings.data}", soft_wrap=True)
+
+
+async def require_admin(db: Database) -> tuple[User, bool]:
+    """The first admin, made now when there is none."""
+    async with db.reading() as session:
+        admin = await users.first_admin(session)
+    if admin is not None:
+        return admin, False
+    async with transactions.begin(db, None, auth.SYSTEM, request_id="first-start") as tx:
+        return await users.create(tx, email=ADMIN_EMAIL, name=_own_name(), admin=True), True
+
+
+async def sign_in_link(db: Database, user: User, address: str) -> str:
+    async with transactions.begin(db, None, auth.SYSTEM, request_id="command-line") as tx:
+        return f"{address}/sign-in?token={await tokens.create_sign_in(tx, user)}"
+
+
+def _own_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in some containers
+        return "admin"

@@ -1,0 +1,88 @@
+"""The connection to Postgres: one pool, short sessions, and one sentence when it cannot be reached."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+
+from app.errors import RequestError
+
+CONNECT_SECONDS = 5
+STATEMENT_SECONDS = 10
+POOL_WAIT_SECONDS = 10
+CONNECTION_LIFE_SECONDS = 1800
+
+
+class DatabaseUnavailable(RequestError):
+    def __init__(self) -> None:
+        super().__init__("The database cannot be reached right now. Try again in a moment.")
+
+
+class Database:
+    def __init__(self, url: str, *, connections: int) -> None:
+        self.engine: AsyncEngine = create_async_engine(
+            url,
+            pool_size=connections,
+            max_overflow=0,
+            pool_timeout=POOL_WAIT_SECONDS,
+            pool_pre_ping=True,
+            pool_recycle=CONNECTION_LIFE_SECONDS,
+            connect_args={
+                "timeout": CONNECT_SECONDS,
+                "command_timeout": STATEMENT_SECONDS + 1,
+                "server_settings": {
+                    "application_name": "omoios",
+                    "timezone": "UTC",
+                    "statement_timeout": str(STATEMENT_SECONDS * 1000),
+                    "lock_timeout": str(STATEMENT_SECONDS * 1000),
+                },
+            },
+        )
+        self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncSession]:
+        """A short session for reads. Nothing is written through it."""
+        with _reachable():
+            async with self._sessions() as session:
+                yield session
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncSession]:
+        """One transaction: committed at the end, rolled back by any exception."""
+        with _reachable():
+            async with self._sessions.begin() as session:
+                yield session
+
+    async def ping(self) -> None:
+        async with self.reading() as session:
+            await session.execute(text("SELECT 1"))
+
+    @property
+    def connections_used(self) -> int:
+        return self.engine.pool.checkedout()  # type: ignore[attr-defined, no-any-return]
+
+    async def close(self) -> None:
+        await self.engine.dispose()
+
+
+class _reachable:  # noqa: N801 - reads as the phrase `with _reachable()`
+    """Tell a lost or refused connection from every other error."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError | PoolTimeout | asyncpg.PostgresConnectionError | asyncpg.InterfaceError):
+            raise DatabaseUnavailable from error
+        if isinstance(error, DBAPIError) and (error.connection_invalidated or _is_shutdown(error)):
+            raise DatabaseUnavailable from error
+
+
+def _is_shutdown(error: DBAPIError) -> bool:
+    code = getattr(error.orig, "sqlstate", None) or ""
+    return code.startswith(("08", "57P")) or isinstance(error.orig, OSError)

@@ -1,0 +1,45 @@
+"""Structured logs: pretty on a terminal, JSON in production, one event name each."""
+
+import logging
+import sys
+from typing import Any
+
+import orjson
+import structlog
+
+
+def configure(*, production: bool) -> None:
+    """Everything, the libraries' own logs too, goes through one formatter to standard error."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    renderer = _renderer(production=production)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("app").setLevel(logging.INFO)
+
+
+def _renderer(*, production: bool) -> list[Any]:
+    if production:
+        return [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(serializer=lambda event, **_: orjson.dumps(event, default=str).decode()),
+        ]
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]

@@ -1,0 +1,106 @@
+"""The one place where everything is built and wired: settings in, a Starlette application out."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route, WebSocketRoute
+
+import schema
+from app import web
+from app.auth import Principal
+from app.bus import Bus
+from app.db import Database
+from app.edge import Edge, Metrics
+from app.gate import Gate
+from app.settings import Settings
+from orchestrator.engine import Engine, loops
+from resolvers.context import Context, Services
+from schema.asgi import Endpoint
+
+API = "/graphql"
+CORS_SECONDS = 600
+CORS_HEADERS = ["authorization", "content-type", "last-event-id", "omoi-client", "omoi-cost", "x-request-id"]
+
+
+class Server:
+    """The application with the two things that its owner does to it: serve it, and tell it to drain."""
+
+    def __init__(self, settings: Settings, *, database_url: str, address: str) -> None:
+        self.settings = settings
+        self.db = Database(database_url, connections=settings.database_connections)
+        self.bus = Bus(settings.redis_url)
+        self.gate = Gate(self.db, self.bus)
+        self.services = Services(settings=settings, db=self.db, bus=self.bus, gate=self.gate, address=address)
+        origins = _origins(settings, address)
+        metrics = Metrics()
+        self.endpoint = Endpoint(
+            schema.build(),
+            settings=settings,
+            authenticate=self.gate.authenticate,
+            make_context=self._context,
+            until_revoked=self.gate.until_revoked,
+            origins=origins,
+            observe=metrics.observe,
+        )
+        https = address.startswith("https://")
+        sign_in = web.SignIn(self.db, self.bus, self.gate, origins=origins, https=https)
+        self._probes = web.Probes(self.db, self.bus, metrics, connections=lambda: self.endpoint.connections)
+        self.app = Starlette(
+            routes=[
+                Route(API, self.endpoint),
+                WebSocketRoute(API, self.endpoint),
+                *web.routes(sign_in, self._probes, production=settings.production),
+            ],
+            middleware=[
+                Middleware(Edge, metrics=metrics, access_log=settings.access_log, https=https),
+                *_cross_origin(settings),
+            ],
+            lifespan=self._lifespan,
+        )
+
+    def drain(self) -> None:
+        """From now on: not ready, no new work, and whoever watches is sent to another replica."""
+        self._probes.draining = True
+        self.endpoint.drain()
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.db.close)
+            await stack.enter_async_context(self.bus.running())
+            await stack.enter_async_context(self.gate.running())
+            if self.settings.orchestrator_enabled:
+                await stack.enter_async_context(Engine(self.db, loops(self.db)).running())
+            yield
+
+    def _context(self, *, principal: Principal, request_id: str, resume_after: str | None = None) -> Context:
+        return Context(self.services, principal, request_id=request_id, resume_after=resume_after)
+
+
+def _origins(settings: Settings, address: str) -> Callable[[str], bool]:
+    """The server's own pages, on loopback under each of its names, and the origins that the operator lists."""
+    parts = urlsplit(address)
+    allowed = {f"{parts.scheme}://{parts.netloc}", *settings.allowed_origins}
+    if parts.hostname in ("127.0.0.1", "localhost", "::1"):
+        allowed |= {f"{parts.scheme}://{name}:{parts.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+    return allowed.__contains__
+
+
+def _cross_origin(settings: Settings) -> list[Middleware]:
+    """Pages of other origins bring their own token, never a cookie."""
+    if not settings.allowed_origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=CORS_HEADERS,
+            expose_headers=["x-request-id"],
+            max_age=CORS_SECONDS,
+        )
+    ]

@@ -1,0 +1,315 @@
+"""A project: a repository, its members, and how its work is done."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app import clock, ids, paging, streams, users
+from app.auth import Principal
+from app.enums import EgressPolicy, PermissionMode, RepositoryHost, Role
+from app.errors import Conflict, InvalidInput, NotFound, ProjectArchived
+from app.inputs import Checks, camel
+from app.models import Membership, Project
+from app.transactions import Transaction
+
+NAME_CHARS = 100
+URL_CHARS = 2_000
+COMMAND_CHARS = 1_000
+CHECKS_OF_A_PROJECT = 20
+GITHUB_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9_-])?")
+BRANCH_NAME = re.compile(r"(?!/|.*(?:\.\.|//|@\{|\.lock$|/$|\.$))[^\x00-\x20~^:?*\[\\\x7f]{1,200}")
+CLONE_URL = re.compile(r"(?:https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+|/\S+")
+URL_PASSWORD = re.compile(r"https?://[^/@]*@")
+NEWEST_FIRST = paging.Order(Project.id, descending=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    cpu: int = 2
+    memory_gb: int = 4
+    disk_gb: int = 10
+    snapshot: str | None = None
+    image: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectSettings:
+    concurrency: int = 4
+    max_attempts: int = 3
+    model: str | None = None
+    resources: Resources = field(default_factory=Resources)
+    checks: Sequence[str] = ()
+    egress: EgressPolicy = EgressPolicy.REGISTRIES
+    budget_usd: float | None = None
+    auto_approve_specs: bool = False
+    auto_steer: bool = True
+    open_pull_requests: bool = False
+    permission_mode: PermissionMode = PermissionMode.ACCEPT_EDITS
+    max_turns: int = 100
+    enable_skills: bool = False
+    enable_subagents: bool = False
+
+    @classmethod
+    def stored(cls, row: Mapping[str, Any]) -> "ProjectSettings":
+        """What the row says; a setting that is younger than the row has its default."""
+        return cls(
+            **{
+                **row,
+                "resources": Resources(**row.get("resources", {})),
+                "egress": _EGRESS[row.get("egress", cls.egress)],
+                "permission_mode": _PERMISSIONS[row.get("permission_mode", cls.permission_mode)],
+            }
+        )
+
+    def changed(self, given: Mapping[str, Any]) -> "ProjectSettings":
+        """These settings with what was given in its place; null brings back the default."""
+        defaults = ProjectSettings()
+        values = {name: getattr(defaults, name) if value is None else value for name, value in given.items()}
+        if (resources := given.get("resources")) is not None:
+            initial = Resources()
+            sizes = {name: getattr(initial, name) if value is None else value for name, value in resources.items()}
+            values["resources"] = replace(self.resources, **sizes)
+        return replace(self, **values)
+
+
+_EGRESS = {policy.value: policy for policy in EgressPolicy}
+_PERMISSIONS = {mode.value: mode for mode in PermissionMode}
+LIMITS = {"concurrency": (1, 1_000), "max_attempts": (1, 20), "max_turns": (1, 10_000)}
+RESOURCE_LIMITS = {"cpu": (1, 64), "memory_gb": (1, 512), "disk_gb": (1, 2_000)}
+LARGEST_BUDGET_USD = 1_000_000
+
+
+async def create(
+    tx: Transaction,
+    *,
+    name: str,
+    description: str = "",
+    repository: Mapping[str, str | None] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Project:
+    """Its creator is its first owner, and its feed begins with this."""
+    wanted = ProjectSettings().changed(settings or {})
+    with Checks() as checks:
+        name = checks.line(name, "name", chars=NAME_CHARS)
+        description = checks.block(description, "description")
+        columns = _repository(checks, repository) if repository else _repository_columns()
+        _check_settings(checks, wanted)
+    project = Project(
+        id=ids.new(), name=name, description=description, settings=asdict(wanted), created_by=tx.principal.id, **columns
+    )
+    tx.session.add(project)
+    await tx.session.flush()
+    tx.session.add(Membership(project_id=project.id, user_id=tx.principal.id, role=Role.OWNER))
+    await streams.create(tx.session, project.id, project_id=project.id)
+    await tx.session.refresh(project)
+    tx.record("project.created", project.id, f"created the project {name}", project_id=project.id)
+    return project
+
+
+async def change(tx: Transaction, project_id: UUID, given: Mapping[str, Any]) -> Project:
+    """Set only what was given; two people who change different things both get their way."""
+    project = await lock(tx.session, project_id)
+    values: dict[str, Any] = {}
+    with Checks() as checks:
+        if given.get("name") is not None:
+            values["name"] = checks.line(given["name"], "name", chars=NAME_CHARS)
+        if given.get("description") is not None:
+            values["description"] = checks.block(given["description"], "description")
+        if "repository" in given:
+            values |= _repository(checks, given["repository"]) if given["repository"] else _repository_columns()
+        if given.get("settings") is not None:
+            wanted = ProjectSettings.stored(project.settings).changed(given["settings"])
+            _check_settings(checks, wanted)
+            values["settings"] = asdict(wanted)
+    if not values:
+        return project
+    tx.record("project.changed", project_id, f"changed {_listed(given)} of the project", project_id=project_id)
+    return await _update(tx.session, project_id, values)
+
+
+async def archive(tx: Transaction, project_id: UUID, *, archived: bool) -> Project:
+    """An archived project keeps everything and starts nothing. Asking twice is harmless."""
+    project = await lock(tx.session, project_id, even_archived=True)
+    if (project.archived_at is not None) == archived:
+        return project
+    verb, summary = (
+        ("archived", "archived the project") if archived else ("restored", "took the project out of the archive")
+    )
+    tx.record(f"project.{verb}", project_id, summary, project_id=project_id)
+    return await _update(tx.session, project_id, {"archived_at": clock.now() if archived else None})
+
+
+async def set_member(tx: Transaction, project_id: UUID, *, email: str, role: Role) -> Project:
+    """Add a user, or give one another role. The last owner stays an owner."""
+    project = await lock(tx.session, project_id)
+    user = await users.by_email(tx.session, email)
+    if user is None:
+        raise InvalidInput("Nobody has an account with this address; an admin can create one.", path=["email"])
+    if role is not Role.OWNER:
+        await _keep_an_owner(tx.session, project_id, without=user.id)
+    await tx.session.execute(
+        insert(Membership)
+        .values(project_id=project_id, user_id=user.id, role=role)
+        .on_conflict_do_update(index_elements=["project_id", "user_id"], set_={"role": role})
+    )
+    tx.record(
+        "project.member_set", project_id, f"made {user.name} {role.upper()} of the project", project_id=project_id
+    )
+    return project
+
+
+async def remove_member(tx: Transaction, project_id: UUID, user_id: UUID) -> Project:
+    """From the next moment on they see nothing of it, live streams included."""
+    project = await lock(tx.session, project_id)
+    await _keep_an_owner(tx.session, project_id, without=user_id)
+    gone = await tx.session.scalar(
+        delete(Membership)
+        .where(Membership.project_id == project_id, Membership.user_id == user_id)
+        .returning(Membership.user_id)
+    )
+    if gone is None:
+        raise NotFound(path=["userId"])
+    [user] = await users.by_ids(tx.session, [user_id])
+    tx.record("project.member_removed", project_id, f"removed {user.name} from the project", project_id=project_id)
+    return project
+
+
+async def lock(session: AsyncSession, project_id: UUID, *, even_archived: bool = False) -> Project:
+    """Take the project's row: whoever changes the project, or how its parts depend on each other, comes one by one."""
+    found = await session.scalars(
+        select(Project)
+        .where(Project.id == project_id)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    project = found.one_or_none()
+    if project is None:
+        raise NotFound(path=["projectId"])
+    if not even_archived:
+        await require_active(session, project_id)
+    return project
+
+
+async def require_active(session: AsyncSession, project_id: UUID) -> None:
+    """Refuse changes to what an archived project holds."""
+    name = await session.scalar(select(Project.name).where(Project.id == project_id, Project.archived_at.is_not(None)))
+    if name is not None:
+        raise ProjectArchived(f"The project {name} is archived. Restore it first.")
+
+
+async def by_ids(session: AsyncSession, project_ids: Sequence[UUID]) -> Sequence[Project]:
+    found = await session.scalars(select(Project).where(Project.id.in_(project_ids)))
+    return found.all()
+
+
+async def roles_of(session: AsyncSession, principal: Principal, project_ids: Sequence[UUID]) -> Mapping[UUID, Role]:
+    found = await session.execute(
+        select(Membership.project_id, Membership.role).where(
+            Membership.user_id == principal.id, Membership.project_id.in_(project_ids)
+        )
+    )
+    return {project_id: role for project_id, role in found.tuples()}
+
+
+async def members_of(session: AsyncSession, project_ids: Sequence[UUID]) -> Sequence[Membership]:
+    found = await session.scalars(
+        select(Membership)
+        .where(Membership.project_id.in_(project_ids))
+        .order_by(Membership.created_at, Membership.user_id)
+    )
+    return found.all()
+
+
+def of(principal: Principal, *, include_archived: bool) -> Select[Project]:
+    """The projects that a principal belongs to."""
+    query = select(Project).join(Membership).where(Membership.user_id == principal.id)
+    return query if include_archived else query.where(Project.archived_at.is_(None))
+
+
+async def count(session: AsyncSession, principal: Principal, *, include_archived: bool) -> int:
+    query = of(principal, include_archived=include_archived).with_only_columns(func.count())
+    return await session.scalar(query) or 0
+
+
+async def _update(session: AsyncSession, project_id: UUID, values: Mapping[str, Any]) -> Project:
+    changed = await session.scalars(
+        update(Project)
+        .where(Project.id == project_id)
+        .values(**values, updated_at=clock.now())
+        .returning(Project)
+        .execution_options(populate_existing=True)
+    )
+    return changed.one()
+
+
+async def _keep_an_owner(session: AsyncSession, project_id: UUID, *, without: UUID) -> None:
+    """The project's row is locked, so two owners cannot leave at the same time."""
+    others = await session.scalar(
+        select(func.count()).where(
+            Membership.project_id == project_id, Membership.role == Role.OWNER, Membership.user_id != without
+        )
+    )
+    if not others:
+        raise Conflict("A project needs an owner, and this is the last one. Make somebody else owner first.")
+
+
+def _repository_columns(host: RepositoryHost | None = None, **columns: str | None) -> dict[str, Any]:
+    empty = {"repository_owner": None, "repository_name": None, "clone_url": None, "default_branch": "main"}
+    return {"repository_host": host, **empty, **columns}
+
+
+def _repository(checks: Checks, given: Mapping[str, str | None]) -> dict[str, Any]:
+    """Either owner and name, which is GitHub, or any address that `git clone` takes; never with a password in it."""
+    owner, name, url = given.get("owner"), given.get("name"), given.get("clone_url")
+    branch = (given.get("default_branch") or "main").strip()
+    if not BRANCH_NAME.fullmatch(branch):
+        checks.refuse("defaultBranch is no branch name that git takes.", ["repository", "defaultBranch"])
+    if url and not owner and not name:
+        url = checks.line(url, "repository", "cloneUrl", chars=URL_CHARS)
+        if not CLONE_URL.fullmatch(url):
+            checks.refuse("cloneUrl is no address that `git clone` takes.", ["repository", "cloneUrl"])
+        elif URL_PASSWORD.match(url):
+            checks.refuse(
+                "cloneUrl must not carry a user or password; set a credential instead.", ["repository", "cloneUrl"]
+            )
+        return _repository_columns(RepositoryHost.GIT, clone_url=url, default_branch=branch)
+    if url or not owner or not name:
+        checks.refuse("Give either owner and name (GitHub) or cloneUrl.", ["repository"])
+        return {}
+    for field_name, value in (("owner", owner), ("name", name)):
+        if not GITHUB_NAME.fullmatch(value):
+            checks.refuse(f"{field_name} is no name that GitHub has.", ["repository", field_name])
+    return _repository_columns(
+        RepositoryHost.GITHUB,
+        repository_owner=owner,
+        repository_name=name,
+        clone_url=f"https://github.com/{owner}/{name}.git",
+        default_branch=branch,
+    )
+
+
+def _check_settings(checks: Checks, wanted: ProjectSettings) -> None:
+    for name, (low, high) in LIMITS.items():
+        checks.between(getattr(wanted, name), low, high, "settings", camel(name))
+    for name, (low, high) in RESOURCE_LIMITS.items():
+        checks.between(getattr(wanted.resources, name), low, high, "settings", "resources", camel(name))
+    if wanted.budget_usd is not None:
+        checks.between(wanted.budget_usd, 0, LARGEST_BUDGET_USD, "settings", "budgetUsd")
+    if wanted.model is not None:
+        checks.line(wanted.model, "settings", "model")
+    for name in ("snapshot", "image"):
+        if (value := getattr(wanted.resources, name)) is not None:
+            checks.line(value, "settings", "resources", name)
+    checks.at_most(wanted.checks, CHECKS_OF_A_PROJECT, "settings", "checks")
+    for place, command in enumerate(wanted.checks[:CHECKS_OF_A_PROJECT]):
+        checks.line(command, "settings", "checks", str(place), chars=COMMAND_CHARS)
+
+
+def _listed(given: Mapping[str, Any]) -> str:
+    return " and ".join(sorted(given)) or "nothing"

@@ -1,0 +1,35 @@
+"""Answers about the server itself."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from app import health
+from app.enums import HealthStatus
+from app.models import LoopRun
+from resolvers.context import Context
+
+
+class Reading(NamedTuple):
+    status: HealthStatus
+    version: str
+    components: Sequence[health.Component]
+    loops: Sequence[LoopRun]
+    pending_tasks: int | None
+    oldest_due_task_seconds: float | None
+
+
+async def read(context: Context, root: Any) -> Reading:
+    """The numbers of the whole server are for admins alone."""
+    services = context.services
+    components = await health.components(services.db, services.bus)
+    async with services.db.reading() as session:
+        loops = await health.loops(session)
+        backlog = await health.backlog(session) if context.principal.admin else None
+    return Reading(
+        health.overall(components),
+        health.VERSION,
+        components,
+        loops,
+        backlog.pending_tasks if backlog else None,
+        backlog.oldest_due_task_seconds if backlog else None,
+    )

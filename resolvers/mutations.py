@@ -1,0 +1,65 @@
+"""The one way of a change: check the text, open a transaction, authorise, do it once, and tell refusals as data."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app import auth, idempotency, inputs, projects, tasks, tickets, transactions, users
+from app.auth import Rule
+from app.errors import DomainError, Several
+from app.transactions import Transaction
+from resolvers.context import Context
+
+Given = dict[str, Any]
+Act = Callable[[Transaction, Given], Awaitable[Any]]
+
+READERS: Mapping[str, Any] = {
+    "project": projects.by_ids,
+    "ticket": tickets.by_ids,
+    "task": tasks.by_ids,
+    "user": users.by_ids,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    name: str
+    act: Act
+    rule: Rule
+    answers: str  # the payload's field that holds the object
+
+
+async def run(context: Context, mutation: Mutation, given: Given) -> Given:
+    """The payload: the object, or what a person can mend. Nothing is stored unless everything is."""
+    key = given.pop("idempotency_key", None)
+    try:
+        inputs.require_storable(given)
+        services = context.services
+        async with transactions.begin(
+            services.db, services.bus, context.principal, request_id=context.request_id
+        ) as tx:
+            await auth.authorise(tx.session, context.principal, mutation.rule, given.get(mutation.rule.of or ""))
+            made = await _once(tx, mutation, key, given)
+    except Several as refusals:
+        return {"errors": refusals.errors}
+    except DomainError as refusal:
+        return {"errors": [refusal]}
+    context.forget()
+    return {"errors": [], **made}
+
+
+async def _once(tx: Transaction, mutation: Mutation, key: str | None, given: Given) -> Given:
+    if key is None:
+        return await _do(tx, mutation, given)
+    earlier = await idempotency.claim(tx, mutation.name, key, given)
+    if earlier is not None:
+        [row] = await READERS[mutation.answers](tx.session, [earlier])
+        return {mutation.answers: row}
+    made = await _do(tx, mutation, given)
+    await idempotency.settle(tx, mutation.name, key, made[mutation.answers].id)
+    return made
+
+
+async def _do(tx: Transaction, mutation: Mutation, given: Given) -> Given:
+    made = await mutation.act(tx, given)
+    return made if isinstance(made, dict) else {mutation.answers: made}

@@ -1,0 +1,79 @@
+"""Who may speak to the endpoint: what a connection brings as credentials, and whom to ask about them."""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import Scope
+
+from app.auth import Credentials, Principal
+from app.errors import AppError
+
+Authenticate = Callable[[Credentials], Awaitable[Principal]]
+UntilRevoked = Callable[[Principal], Awaitable[AppError]]
+Headers = Mapping[bytes, bytes]
+
+COOKIE = "omoi_session"
+MARK = "omoi-client"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    authenticate: Authenticate
+    until_revoked: UntilRevoked
+    origins: Callable[[str], bool]
+
+    def from_headers(self, headers: Headers) -> Credentials:
+        bearer = _bearer(headers.get(b"authorization", b"").decode("latin-1"))
+        return Credentials(
+            bearer=bearer,
+            cookie=None if bearer else _cookie(headers.get(b"cookie")),
+            origin_allowed=self._origin_allowed(headers),
+            marked=MARK.encode() in headers,
+        )
+
+    def from_init(self, headers: Headers, payload: Mapping[str, Any]) -> Credentials:
+        """A socket's credentials: those of its handshake, and those a browser can only put into connection_init."""
+        said = {key.lower(): value for key, value in payload.items()}
+        bearer = _bearer(headers.get(b"authorization", b"").decode("latin-1"))
+        bearer = bearer or _bearer(_text(said.get("authorization"))) or _text(said.get("token")) or None
+        return Credentials(
+            bearer=bearer,
+            cookie=None if bearer else _cookie(headers.get(b"cookie")),
+            origin_allowed=self._origin_allowed(headers),
+            marked=MARK in said,
+        )
+
+    def refuses_origin(self, headers: Headers) -> bool:
+        return b"origin" in headers and not self._origin_allowed(headers)
+
+    def _origin_allowed(self, headers: Headers) -> bool:
+        origin = headers.get(b"origin")
+        return origin is not None and self.origins(origin.decode("latin-1"))
+
+
+def request_id_of(scope: Scope) -> str:
+    given = scope.get("state", {}).get("request_id")
+    return given if isinstance(given, str) else new_request_id()
+
+
+def new_request_id() -> str:
+    return secrets.token_hex(8)
+
+
+def _bearer(header: str) -> str | None:
+    scheme, _, token = header.partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def _cookie(header: bytes | None) -> str | None:
+    for pair in (header or b"").decode("latin-1").split(";"):
+        name, _, value = pair.strip().partition("=")
+        if name == COOKIE:
+            return value.strip('"') or None
+    return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

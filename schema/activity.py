@@ -1,0 +1,86 @@
+"""A project's feed as clients see it, in pages and live."""
+
+from typing import Any
+
+import strawberry
+
+from app import auth, enums, ids
+from resolvers import activity as resolve
+from resolvers.activity import Entry
+from schema.fields import Argument, field, subscription
+from schema.nodes import Node
+from datetime import datetime
+from schema.users import AuthorKind
+
+
+def _id(context: Any, entry: Entry) -> str:
+    return ids.encode("activity", entry.row.id)
+
+
+def _seq(context: Any, entry: Entry) -> int:
+    return entry.row.seq
+
+
+def _verb(context: Any, entry: Entry) -> str:
+    return entry.row.verb
+
+
+def _summary(context: Any, entry: Entry) -> str:
+    return entry.row.summary
+
+
+def _actor(context: Any, entry: Entry) -> str:
+    return entry.row.actor
+
+
+def _actor_kind(context: Any, entry: Entry) -> enums.PrincipalKind:
+    return entry.row.actor_kind
+
+
+def _occurred_at(context: Any, entry: Entry) -> Any:
+    return entry.row.occurred_at
+
+
+@strawberry.type(description="One entry of a project's feed: lifecycle of its tickets, tasks, specs and sandboxes.")
+class Activity:
+    id = field(_id, strawberry.ID, "The entry's id.")
+    seq = field(_seq, int, "1, 2, 3 … for each project, in commit order, without holes.")
+    cursor: str = strawberry.field(description="Resumes a subscription, or a page, after this entry.")
+    verb = field(_verb, str, "What happened, e.g. `ticket.created`. New verbs may be added.")
+    summary = field(_summary, str, "The same as a phrase that follows the actor's name.")
+    actor = field(_actor, str, "Who did it.")
+    actor_kind = field(_actor_kind, AuthorKind, "What sort of actor that is.")
+    subject = field(
+        resolve.subject_of, Node | None, "The object as it is now, so that a client's cache updates by itself."
+    )
+    occurred_at = field(_occurred_at, datetime, "When it happened.")
+
+
+@strawberry.type(description="The cursor could not be honoured; the client starts again from here.")
+class StreamReset:
+    reason: str = strawberry.field(description="Why, in a sentence.")
+    first_available_seq: int = strawberry.field(description="The first entry that is still kept.")
+
+
+@strawberry.type(description="Some entries of a project's feed, in order.")
+class ProjectActivityPayload:
+    activities: list[Activity] = strawberry.field(description="What is new; empty in the first payload at most.")
+    cursor: str = strawberry.field(description="Resumes after this payload.")
+    caught_up: bool = strawberry.field(
+        description="True from the first payload that reaches the end of what is stored."
+    )
+    reset: StreamReset | None = strawberry.field(
+        description="Set when `after` can no longer be honoured; the client starts again from here."
+    )
+
+
+@strawberry.type
+class ActivitySubscription:
+    project_activity = subscription(
+        resolve.follow,
+        ProjectActivityPayload,
+        "A project's feed, with each changed object: first what came after `after`, or all of it, then live.",
+        rule=auth.viewer("project_id"),
+        project_id=Argument(strawberry.ID, "The project's id."),
+        after=Argument(str | None, "Go on after this cursor.", None),
+    )

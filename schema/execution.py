@@ -1,0 +1,243 @@
+"""From a document's text to results: parsed, measured and validated once, then executed by graphql-core itself."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeGuard, cast
+
+from graphql import (
+    DocumentNode,
+    ExecutionResult,
+    Executor,
+    GraphQLError,
+    GraphQLInputType,
+    GraphQLSchema,
+    OperationDefinitionNode,
+    OperationType,
+    create_source_event_stream,
+    get_named_type,
+    get_nullable_type,
+    is_input_object_type,
+    is_list_type,
+    parse,
+    specified_rules,
+    type_from_ast,
+    validate,
+)
+from strawberry.schema.validation_rules.maybe_null import MaybeNullValidationRule
+
+from app.errors import BadUserInput
+from app.settings import Settings
+from schema.documents import digest
+from schema.errors import CostExceeded, Refused
+from schema.limits import Cost, Limits, check_variables
+
+DOCUMENTS = 1_000  # kept ready to execute
+DOCUMENTS_CHARACTERS = 2 << 20  # of their texts together: a syntax tree takes up to 250 times its text
+COMMENTS = 500
+ERRORS = 20  # of one document; each is dear, for its suggestions
+
+RULES = (*specified_rules, MaybeNullValidationRule)
+
+
+class Context(Protocol):
+    """What resolvers find in `info.context`; made anew for each operation and each event of a subscription."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One executable operation of a valid document."""
+
+    kind: OperationType
+    name: str | None
+    document: DocumentNode
+    sha256: str
+    cost: Cost
+    variables: Mapping[str, GraphQLInputType]  # those of lists and input objects, which may be large
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a subscription, executed. The cursor is the source's, whether or not the client selected it."""
+
+    result: ExecutionResult
+    cursor: str | None
+
+
+class Documents:
+    """The documents that were found valid lately, by their text. What is refused is not remembered."""
+
+    def __init__(self, schema: GraphQLSchema, settings: Settings) -> None:
+        self._schema = schema
+        self._settings = settings
+        self._limits = Limits(schema, settings)
+        self._ready: OrderedDict[str, dict[str | None, Operation]] = OrderedDict()
+        self._characters = 0
+
+    def operation(self, text: str, name: str | None) -> Operation:
+        """Raises Refused or CostExceeded. An empty name means that the document has one operation."""
+        operations = self._ready.get(text)
+        if operations is None:
+            operations = self._prepare(text)
+            self._keep(text, operations)
+        else:
+            self._ready.move_to_end(text)
+        return _choose(operations, name or None)
+
+    def _prepare(self, text: str) -> dict[str | None, Operation]:
+        document = self._parse(text)
+        costs = self._limits.measure(document)
+        errors = validate(self._schema, document, RULES, max_errors=ERRORS)
+        if errors:
+            raise Refused(errors)
+        sha256 = digest(text)
+        return {
+            name: Operation(node.operation, name, document, sha256, costs[name], _compound(self._schema, node))
+            for name, node in _operations(document).items()
+        }
+
+    def _parse(self, text: str) -> DocumentNode:
+        settings = self._settings
+        if len(text.encode(errors="surrogatepass")) > settings.document_bytes:
+            raise CostExceeded(f"The document is too long; at most {settings.document_bytes} bytes are allowed.")
+        try:
+            return parse(text, max_lexical_tokens=settings.document_tokens, max_comments=COMMENTS)
+        except GraphQLError as error:
+            # graphql-core says in words alone that it gave up because of a limit.
+            if error.message.endswith("Parsing aborted."):
+                raise CostExceeded(error.message.removeprefix("Syntax Error: ")) from None
+            raise Refused([error]) from None
+
+    def _keep(self, text: str, operations: dict[str | None, Operation]) -> None:
+        self._ready[text] = operations
+        self._characters += len(text)
+        while len(self._ready) > DOCUMENTS or self._characters > DOCUMENTS_CHARACTERS:
+            oldest, _ = self._ready.popitem(last=False)
+            self._characters -= len(oldest)
+
+
+def _operations(document: DocumentNode) -> dict[str | None, OperationDefinitionNode]:
+    return {
+        node.name.value if node.name else None: node
+        for node in document.definitions
+        if isinstance(node, OperationDefinitionNode)
+    }
+
+
+def _choose(operations: dict[str | None, Operation], name: str | None) -> Operation:
+    if name is None:
+        if len(operations) == 1:
+            return next(iter(operations.values()))
+        raise BadUserInput("`operationName` must say which of the document's operations to execute.")
+    if name not in operations:
+        raise BadUserInput(f"The document has no operation named `{name[:80]}`.")
+    return operations[name]
+
+
+def _compound(schema: GraphQLSchema, operation: OperationDefinitionNode) -> dict[str, GraphQLInputType]:
+    types = {}
+    for definition in operation.variable_definitions or ():
+        kind = cast("GraphQLInputType", type_from_ast(schema, definition.type))
+        if is_list_type(get_nullable_type(kind)) or is_input_object_type(get_named_type(kind)):
+            types[definition.variable.name.value] = kind
+    return types
+
+
+class _Awaitables(dict[type, bool]):
+    """Whether values of a type can be awaited, asked once for each type rather than once for each value."""
+
+    def __missing__(self, kind: type) -> bool:
+        answer = self[kind] = hasattr(kind, "__await__")
+        return answer
+
+    def holds(self, value: Any) -> TypeGuard[Awaitable[Any]]:
+        return self[type(value)]
+
+
+class Execution:
+    def __init__(self, schema: GraphQLSchema, settings: Settings) -> None:
+        self._schema = schema
+        self._settings = settings
+        self._is_awaitable = _Awaitables().holds
+
+    async def run(self, operation: Operation, variables: dict[str, Any] | None, context: Context) -> ExecutionResult:
+        """Execute a query or mutation. Raises Refused for variables that do not fit, CostExceeded for too many."""
+        return await self._finish(self._executor(operation, variables, context))
+
+    async def stream(
+        self, operation: Operation, variables: dict[str, Any] | None, make_context: Callable[[], Context]
+    ) -> AsyncGenerator[Event, None]:
+        """Execute a subscription. The source is closed when this generator is; what ends it is raised as it is.
+
+        Each event is an execution of its own with a context of its own. An executor that lives as long as the
+        subscription remembers every event's selections (see tests/schema/test_memory.py).
+        """
+        source = await self._open(operation, variables, make_context())
+        try:
+            async for event in source:
+                executor = self._executor(operation, variables, make_context(), root=event)
+                yield Event(await self._finish(executor), getattr(event, "cursor", None))
+        finally:
+            if isinstance(source, AsyncGenerator):
+                await source.aclose()
+
+    def requested_cost(self, operation: Operation, variables: dict[str, Any] | None) -> int:
+        return operation.cost.total(self._executor(operation, variables, None).variable_values.coerced)
+
+    def _executor(
+        self, operation: Operation, variables: dict[str, Any] | None, context: Context | None, root: Any = None
+    ) -> Executor[Any]:
+        if operation.variables and variables:
+            check_variables(operation.variables, variables)
+        executor = Executor.build(
+            self._schema,
+            operation.document,
+            root,
+            context,
+            variables,
+            operation.name,
+            is_awaitable=self._is_awaitable,
+        )
+        if isinstance(executor, list):
+            raise Refused(executor)
+        self._check_cost(operation.cost.total(executor.variable_values.coerced))
+        return executor
+
+    def _check_cost(self, cost: int) -> None:
+        most = self._settings.document_cost
+        if cost > most:
+            raise CostExceeded(f"The operation may return {cost} objects; at most {most} are allowed.")
+
+    async def _finish(self, executor: Executor[Any]) -> ExecutionResult:
+        result = executor.execute_operation()
+        if isinstance(result, ExecutionResult):
+            return result
+        try:
+            finished: ExecutionResult = await self._in_time(cast("Awaitable[Any]", result))
+        except CostExceeded as late:
+            return ExecutionResult(None, [GraphQLError(late.message, original_error=late)])
+        return finished
+
+    async def _open(
+        self, operation: Operation, variables: dict[str, Any] | None, context: Context
+    ) -> AsyncIterable[Any]:
+        executor = self._executor(operation, variables, context)
+        try:
+            opening = create_source_event_stream(executor)
+        except StopIteration:  # what graphql-core raises when directives leave no field
+            raise BadUserInput("The subscription selects nothing.") from None
+        source = opening if isinstance(opening, ExecutionResult | AsyncIterable) else await self._in_time(opening)
+        if isinstance(source, ExecutionResult):
+            raise Refused(source.errors or [])
+        return source
+
+    async def _in_time(self, work: Awaitable[Any]) -> Any:
+        seconds = self._settings.query_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await work
+        except TimeoutError:
+            raise CostExceeded(f"The operation took longer than {seconds:g} seconds.") from None

@@ -1,0 +1,149 @@
+"""How a field of the schema is bound to the function that answers it, and which rule its caller must meet."""
+
+import enum
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, TypeVar
+
+import strawberry
+from strawberry.types.base import get_object_definition
+
+from app.auth import REACHED, Rule
+from app.enums import Described
+from app.errors import AppError
+from resolvers import mutations
+from resolvers.context import Context
+from schema.payloads import UserError
+
+Info = strawberry.Info[Context, Any]
+Answer = Callable[..., Any]
+MISSING = inspect.Parameter.empty
+RULE = "rule"
+Enum = TypeVar("Enum", bound=type[Described])
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a field: its GraphQL type, what it means, and its default."""
+
+    kind: Any
+    description: str
+    default: Any = MISSING
+
+
+def described(words: Enum, description: str, *, name: str | None = None) -> Enum:
+    """An enum of app/ in the schema; each value says its own sentence."""
+    strawberry.enum(words, name=name, description=description)
+    definition = words.__strawberry_definition__  # type: ignore[attr-defined]
+    for value in definition.values:
+        value.description = words[value.name].sentence
+    return words
+
+
+def later(name: str, module: str) -> Any:
+    """A type of a module that imports this one."""
+    return Annotated[name, strawberry.lazy(module)]
+
+
+def many(kind: Any) -> Any:
+    return list.__class_getitem__(kind)
+
+
+def field(answer: Answer, gives: Any, description: str, **takes: Argument) -> Any:
+    """A field of an object: whoever holds the object may read it."""
+
+    def resolve(root: Any, info: Info, **given: Any) -> Any:
+        return answer(info.context, root, **_plain(given))
+
+    return strawberry.field(
+        resolver=_with_signature(resolve, answer, gives, takes), description=description, metadata={RULE: REACHED}
+    )
+
+
+def query(answer: Answer, gives: Any, description: str, *, rule: Rule, **takes: Argument) -> Any:
+    """A root field of queries; its rule is met before it is answered."""
+
+    async def resolve(root: Any, info: Info, **given: Any) -> Any:
+        await info.context.authorise(rule, given)
+        answered = answer(info.context, root, **_plain(given))
+        return await answered if inspect.isawaitable(answered) else answered
+
+    return strawberry.field(
+        resolver=_with_signature(resolve, answer, gives, takes), description=description, metadata={RULE: rule}
+    )
+
+
+def subscription(
+    answer: Callable[..., AsyncGenerator[Any]], gives: Any, description: str, *, rule: Rule, **takes: Argument
+) -> Any:
+    async def resolve(root: Any, info: Info, **given: Any) -> AsyncIterator[Any]:
+        await info.context.authorise(rule, given)
+        async with aclosing(answer(info.context, root, **_plain(given))) as events:
+            async for event in events:
+                yield event
+
+    resolver = _with_signature(resolve, answer, AsyncIterator[gives], takes)
+    return strawberry.subscription(resolver=resolver, description=description, metadata={RULE: rule})
+
+
+def mutation(
+    act: Callable[..., Awaitable[Any]], payload: type, description: str, *, takes: type, rule: Rule, answers: str
+) -> Any:
+    """A root field of mutations: one `input`, one payload; `answers` is the payload's field with the object."""
+    name = f"{act.__module__}.{act.__name__}"
+    change = mutations.Mutation(name=name, act=act, rule=rule, answers=answers)
+
+    async def resolve(root: Any, info: Info, **given: Any) -> Any:
+        outcome = await mutations.run(info.context, change, _plain(given["input"]))
+        errors = [UserError.of(error) for error in outcome.pop("errors")]
+        return payload(**outcome, errors=errors)
+
+    arguments = {"input": Argument(takes, "What to do.")}
+    return strawberry.mutation(
+        resolver=_with_signature(resolve, act, payload, arguments), description=description, metadata={RULE: rule}
+    )
+
+
+def require_rules(*types: type) -> None:
+    """Refuse to build a schema in which a root field says nothing about who may call it."""
+    for kind in types:
+        definition = get_object_definition(kind, strict=True)
+        for one in definition.fields:
+            if not isinstance(one.metadata.get(RULE), Rule):
+                raise AppError(f"The field {definition.name}.{one.python_name} declares no rule.")
+
+
+def _with_signature(resolve: Answer, answer: Answer, gives: Any, takes: Mapping[str, Argument]) -> Answer:
+    """Strawberry reads the arguments off the signature, so that of `resolve` is written here from data."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        inspect.Parameter("root", positional, annotation=Any),
+        inspect.Parameter("info", positional, annotation=Info),
+        *(
+            inspect.Parameter(
+                name,
+                keyword,
+                annotation=Annotated[taken.kind, strawberry.argument(description=taken.description)],
+                default=taken.default,
+            )
+            for name, taken in takes.items()
+        ),
+    ]
+    resolve.__signature__ = inspect.Signature(parameters, return_annotation=gives)  # type: ignore[attr-defined]
+    resolve.__name__ = answer.__name__
+    return resolve
+
+
+def _plain(given: Any) -> Any:
+    """Inputs as plain values: what a client left out is left out here too."""
+    if isinstance(given, dict):
+        return {name: _plain(value) for name, value in given.items()}
+    if isinstance(given, list):
+        return [_plain(value) for value in given]
+    if isinstance(given, enum.Enum) or not hasattr(given, "__strawberry_definition__"):
+        return given
+    values = {one.name: getattr(given, one.name) for one in fields(given)}
+    return {name: _plain(value) for name, value in values.items() if value is not strawberry.UNSET}

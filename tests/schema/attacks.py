@@ -1,0 +1,128 @@
+"""Requests made to cost the server far more than their sender. Run this file to see what refusing each one takes."""
+
+import json
+import statistics
+import time
+
+from graphql import get_introspection_query
+
+TYPE_REF = "kind name ofType { kind name ofType { kind name ofType { kind name } } }"
+
+
+def nested(name: str, levels: int, leaf: str) -> str:
+    return f"{name} {{ " * levels + leaf + " }" * levels
+
+
+def amplified(fragments: int) -> str:
+    """Each fragment spreads the next one twice: 2 to the power of `fragments` fields."""
+    parts = [
+        f"fragment F{i} on Item {{ child {{ ...F{i + 1} }} other {{ ...F{i + 1} }} }}" for i in range(fragments)
+    ]
+    return "{ item { ...F0 } } " + " ".join(parts) + f" fragment F{fragments} on Item {{ a: number b: number }}"
+
+
+def repeated_fragments(count: int) -> str:
+    spreads = " ".join(f"...F{i}" for i in range(count))
+    return f"{{ item {{ {spreads} }} }} " + " ".join(f"fragment F{i} on Item {{ number }}" for i in range(count))
+
+
+def circular(fragments: int) -> str:
+    parts = [f"fragment F{i} on Item {{ child {{ ...F{(i + 1) % fragments} }} }}" for i in range(fragments)]
+    return "{ item { ...F0 } } " + " ".join(parts)
+
+
+def crossed(fragments: int) -> str:
+    """Each fragment spreads the five that follow; nothing of it is used by an operation."""
+    parts = [
+        f"fragment F{i} on Item {{ child {{ {' '.join(f'...F{j}' for j in range(i + 1, min(i + 6, fragments)))} number }} }}"
+        for i in range(fragments)
+    ]
+    return "{ hello } " + " ".join(parts)
+
+
+DOCUMENTS = {
+    "3,000 levels": "{ " + nested("item", 3_000, "number") + " }",
+    "13 levels": "{ item { " + nested("child", 11, "number") + " } }",
+    "13 levels through fragments": "{ item { ...A } } fragment A on Item { "
+    + nested("child", 6, "...B")
+    + " } fragment B on Item { "
+    + nested("child", 6, "number")
+    + " }",
+    "2,000 aliases": "{ " + " ".join(f"a{i}: hello" for i in range(2_000)) + " }",
+    "31 aliases": "{ item { " + " ".join(f"a{i}: number" for i in range(31)) + " } }",
+    "aliases multiplied by fragments": amplified(9),
+    "fragments multiplied without end": amplified(40),
+    "one field 1,900 times": "{ " + "hello " * 1_900 + "}",
+    "one object 480 times": "{ " + "item { number } " * 480 + "}",
+    "400 overlapping fragments": repeated_fragments(400),
+    "270 overlapping fragments": repeated_fragments(270),
+    "circular fragments": circular(40),
+    "a fragment that spreads itself": "{ item { ...A } } fragment A on Item { child { ...A } }",
+    "fragments crossed and unused": crossed(60),
+    "21 root fields": "{ " + " ".join(f"a{i}: hello" for i in range(21)) + " }",
+    "200,000 comments": "#\n" * 200_000 + "{ hello }",
+    "30,000 comments": "#\n" * 30_000 + "{ hello }",
+    "a long document": "{ hello(name: " + json.dumps("x" * 70_000) + ") }",
+    "too many tokens": "{ echo(value: [" + "1 " * 2_000 + "]) }",
+    "51 directives": "{ hello " + "@include(if: true) " * 51 + "}",
+    "introspection in depth": "{ __schema { types { "
+    + nested("fields { type", 5, TYPE_REF).replace("}", "} }", 5)
+    + " } } }",
+    "introspection in lists": "{ __schema { types { fields { type { fields { name } } } } } }",
+    "introspection again and again": "{ "
+    + " ".join(f"a{i}: __schema {{ types {{ fields {{ args {{ type {{ {TYPE_REF} }} }} }} }} }}" for i in range(20))
+    + " }",
+    "pages in pages": "{ items(first: 100) { nodes { items(first: 100) { nodes { number } } } } }",
+    "lists in lists": "{ item { " + nested("children", 4, "number") + " } }",
+}
+
+VARIABLES = {
+    "400,000 values": ("query ($l: [Leaf!]!) { sum(leaves: $l) }", {"l": [0] * 400_000}),
+    "21,000 objects": ("query ($l: [Leaf!]!) { sum(leaves: $l) }", {"l": [{"number": 1}] * 21_000}),
+    "pages by variable": (
+        "query ($n: Int) { items(first: $n) { nodes { items(last: $n) { nodes { number } } } } }",
+        {"n": 100},
+    ),
+}
+
+WELCOME = {
+    "introspection": get_introspection_query(specified_by_url=True, input_value_deprecation=True),
+    "introspection of GraphiQL": get_introspection_query(
+        descriptions=True, directive_is_repeatable=True, schema_description=True, input_value_deprecation=True
+    ),
+    "12 levels": "{ item { " + nested("child", 10, "number") + " } }",
+    "30 aliases": "{ item { " + " ".join(f"a{i}: number" for i in range(30)) + " } }",
+    "60 fragments on one object": repeated_fragments(60),
+    "a page of pages": "{ items(first: 50) { nodes { items(first: 20) { nodes { number } } } } }",
+}
+
+
+def measure() -> None:
+    import asyncio
+
+    import toy
+    from schema.answers import Answers, Caller, read, refusal
+    from schema.errors import Whose
+
+    def refused(query: str, variables: dict | None = None) -> str:
+        request = read({"query": query, "variables": variables})
+        try:
+            operation = answers.prepare(request, principal)
+        except Exception as error:
+            return refusal(error, Whose("-")).errors[0]["message"]
+        return asyncio.run(answers.answer(operation, request, Caller(principal, "-"))).body[:100].decode()
+
+    one = toy.Toy()
+    principal = toy.Principal(kind=toy.PrincipalKind.USER, id=toy.UUID(int=1), name="toy")
+    answers = Answers(toy.schema(), toy.Settings(), one.make_context, None)
+    for name, request in {**{n: (d, None) for n, d in {**DOCUMENTS, **WELCOME}.items()}, **VARIABLES}.items():
+        times = []
+        for _ in range(3):
+            started = time.process_time()
+            message = refused(*request)
+            times.append(time.process_time() - started)
+        print(f"{name:36} {statistics.median(times) * 1_000:8.1f} ms  {message[:110]}")
+
+
+if __name__ == "__main__":
+    measure()
