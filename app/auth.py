@@ -100,7 +100,7 @@ async def roles_for(session: AsyncSession, principal: Principal, object_ids: Seq
     roles: dict[str, Role] = {}
     for prefix, group in keys.items():
         found = await session.execute(_ROLES[prefix](principal, list(group)))
-        roles |= {group[key]: role for key, role in found.tuples()}
+        roles |= {group[key]: role for key, role in found}
     return roles
 
 

@@ -30,6 +30,7 @@ class Database:
             max_overflow=0,
             pool_timeout=POOL_WAIT_SECONDS,
             pool_pre_ping=True,
+            hide_parameters=True,  # what people write does not belong into error messages and logs
             pool_recycle=CONNECTION_LIFE_SECONDS,
             connect_args={
                 "timeout": CONNECT_SECONDS,

@@ -95,7 +95,7 @@ class Gate:
             row = found.one_or_none()
         if row is None:
             raise Unauthenticated("This token is unknown, expired or revoked.")
-        token, user, stale = row._tuple()
+        token, user, stale = row
         if stale:
             await self._note_use(token.id)
         principal = Principal(

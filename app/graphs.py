@@ -68,7 +68,7 @@ async def neighbours(
         .order_by(edges.nodes.id)
     )
     grouped = defaultdict(list)
-    for node, row in found.tuples():
+    for node, row in found:
         grouped[node].append(row)
     return grouped
 
@@ -95,7 +95,7 @@ async def _require_no_cycle(
     rows = await session.execute(
         select(edges.waits_column, edges.needs_column).where(edges.table.project_id == project_id)
     )
-    for waiting, needed in rows.tuples():
+    for waiting, needed in rows:
         needs[waiting].append(needed)
     needs[node] = sorted(wanted)
     if path := _path_back(needs, node):

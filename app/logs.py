@@ -42,4 +42,4 @@ def _renderer(*, production: bool) -> list[Any]:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(serializer=lambda event, **_: orjson.dumps(event, default=str).decode()),
         ]
-    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)]

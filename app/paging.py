@@ -179,7 +179,7 @@ async def pages(
         found = await session.execute(
             select(ids, entity).join(inner, true()).order_by(ids, key.desc() if order.falls(arguments) else key.asc())
         )
-        for parent, row in found.tuples():
+        for parent, row in found:
             wanted[parent].append(row)
     for parent, rows in wanted.items():
         cursors, count = parents[parent]

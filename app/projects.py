@@ -214,7 +214,7 @@ async def roles_of(session: AsyncSession, principal: Principal, project_ids: Seq
             Membership.user_id == principal.id, Membership.project_id.in_(project_ids)
         )
     )
-    return {project_id: role for project_id, role in found.tuples()}
+    return {project_id: role for project_id, role in found}
 
 
 async def members_of(session: AsyncSession, project_ids: Sequence[UUID]) -> Sequence[Membership]:

@@ -209,7 +209,7 @@ async def counts(session: AsyncSession, kind: str, parents: Sequence[UUID], want
     found = await session.execute(
         select(column, func.count()).where(column.in_(parents), *_conditions(wanted)).group_by(column)
     )
-    return dict(found.tuples().all())
+    return dict(found.all())
 
 
 def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
@@ -293,7 +293,7 @@ async def _open_blockers(session: AsyncSession, ticket_ids: Sequence[UUID]) -> M
         .order_by(Ticket.number)
     )
     grouped = defaultdict(list)
-    for ticket_id, blocker in found.tuples():
+    for ticket_id, blocker in found:
         grouped[ticket_id].append(blocker)
     return grouped
 

@@ -153,7 +153,7 @@ async def counts(session: AsyncSession, project_ids: Sequence[UUID], wanted: Fil
         .where(Ticket.project_id.in_(project_ids), *_conditions(wanted))
         .group_by(Ticket.project_id)
     )
-    return dict(found.tuples().all())
+    return dict(found.all())
 
 
 def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:

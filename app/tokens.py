@@ -126,7 +126,7 @@ async def all_with_users(session: AsyncSession) -> Sequence[tuple[AccessToken, U
         .where(AccessToken.kind == TokenKind.ACCESS, *usable())
         .order_by(AccessToken.id)
     )
-    return [row._tuple() for row in found]
+    return list(found)
 
 
 async def forget_ended(session: AsyncSession, *, limit: int) -> int:

@@ -24,6 +24,13 @@ class Access:
     until_revoked: UntilRevoked
     origins: Callable[[str], bool]
 
+    async def ended(self, principal: Principal) -> Exception:
+        """Wait until this principal may act no longer, and say why. Not being able to tell is a reason too."""
+        try:
+            return await self.until_revoked(principal)
+        except Exception as error:  # noqa: BLE001 - the edge: a watch that broke must not leave a stream unwatched
+            return error
+
     def from_headers(self, headers: Headers) -> Credentials:
         bearer = _bearer(headers.get(b"authorization", b"").decode("latin-1"))
         return Credentials(

@@ -1,7 +1,6 @@
 """The endpoint /graphql: HTTP as GraphQL over HTTP wants it. Event streams and sockets are handed on."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from urllib.parse import parse_qsl
 
@@ -10,7 +9,7 @@ from graphql import OperationType
 from starlette.types import Receive, Scope, Send
 
 from app.auth import Principal
-from app.errors import AppError, BadUserInput, RequestError
+from app.errors import BadUserInput, RequestError
 from app.settings import Settings
 from schema import wire
 from schema.access import Access, Authenticate, Headers, UntilRevoked, request_id_of
@@ -19,7 +18,7 @@ from schema.errors import CostExceeded, Refused, Whose
 from schema.execution import Operation
 from schema.media import EVENT_STREAM, JSON, is_json, negotiate
 from schema.socket import Socket
-from schema.sse import EventStream, once
+from schema.sse import EventStream, single
 
 STATUSES = {"UNAUTHENTICATED": 401, "FORBIDDEN": 403, "RATE_LIMITED": 429, "INTERNAL": 500}
 ALLOW_BOTH = ((b"allow", b"GET, POST"),)
@@ -131,26 +130,18 @@ class Endpoint:
         if operation.kind is not OperationType.SUBSCRIPTION:
             await self._say(exchange, await self._answers.answer(operation, request, caller))
         elif exchange.streams:
-            until_revoked = partial(self._access.until_revoked, who)
-            await self._stream(exchange, self._answers.stream(operation, request, caller), until_revoked)
+            answers, ended = self._answers.stream(operation, request, caller), partial(self._access.ended, who)
+            await self._run(EventStream(exchange.receive, exchange.send, answers, ended, exchange.whose))
         else:
             raise NotServed(406, f"Subscriptions are served over WebSocket, or to those who accept {EVENT_STREAM}.")
 
     async def _say(self, exchange: "Exchange", answer: Answer) -> None:
-        if exchange.media is None:
-            await self._stream(exchange, once(answer), _never)
+        status = _status(answer)
+        if exchange.media == EVENT_STREAM:
+            await exchange.write(200, EVENT_STREAM, single(answer))
         else:
             # A client of before application/graphql-response+json takes any status but 200 for a broken connection.
-            status = _status(answer)
             await exchange.reply(answer, 200 if status == 400 and exchange.media == JSON else status)
-
-    async def _stream(
-        self,
-        exchange: "Exchange",
-        answers: AsyncGenerator[Answer, None],
-        until_revoked: Callable[[], Awaitable[AppError]],
-    ) -> None:
-        await self._run(EventStream(exchange.receive, exchange.send, answers, until_revoked, exchange.whose))
 
 
 class Exchange:
@@ -162,14 +153,14 @@ class Exchange:
         self.receive, self.send = receive, send
         self.headers = headers
         self.whose = Whose(request_id)
-        self.media: str | None = JSON
+        self.media = JSON
         self.streams = False
 
     def negotiate(self) -> None:
-        self.media, self.streams = negotiate(self.headers.get(b"accept", b""))
-        if self.media is None and not self.streams:
-            self.media = JSON
+        media, self.streams = negotiate(self.headers.get(b"accept", b""))
+        if media is None:
             raise NotServed(406, f"Answers are {JSON}, application/graphql-response+json or {EVENT_STREAM}.")
+        self.media = media
 
     def caller(self, principal: Principal) -> Caller:
         last_event = self.headers.get(b"last-event-id")
@@ -206,18 +197,16 @@ class Exchange:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def reply(self, answer: Answer, status: int, headers: Extra = ()) -> None:
+        await self.write(status, JSON if self.media == EVENT_STREAM else self.media, answer.body, headers)
+
+    async def write(self, status: int, media: str, body: bytes, headers: Extra = ()) -> None:
         fixed = (
-            (b"content-type", f"{self.media or JSON}; charset=utf-8".encode()),
-            (b"content-length", str(len(answer.body)).encode()),
+            (b"content-type", f"{media}; charset=utf-8".encode()),
+            (b"content-length", str(len(body)).encode()),
             (b"cache-control", b"no-store"),
         )
         await self.send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
-        await self.send({"type": "http.response.body", "body": answer.body})
-
-
-async def _never() -> AppError:
-    forever: asyncio.Future[AppError] = asyncio.get_running_loop().create_future()
-    return await forever
+        await self.send({"type": "http.response.body", "body": body})
 
 
 def _status(answer: Answer) -> int:

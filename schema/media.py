@@ -12,11 +12,12 @@ RANKS = {GRAPHQL: (3, GRAPHQL), JSON: (2, JSON), "application/*": (1, JSON), "*/
 
 @lru_cache(maxsize=128)
 def negotiate(accept: bytes) -> tuple[str | None, bool]:
-    """The media type for a single answer (None: there is none), and whether an event stream is welcome too."""
+    """The media type for a single answer (None: nothing that we have), and whether a subscription may stream."""
     ranges = dict(_ranges(accept.decode("latin-1"))) or {"*/*": 1.0}
     wanted = [(quality, *RANKS[name]) for name, quality in ranges.items() if quality > 0 and name in RANKS]
-    media = max(wanted)[2] if wanted else None
-    return media, ranges.get(EVENT_STREAM, 0.0) > 0
+    streams = ranges.get(EVENT_STREAM, 0.0) > 0
+    media = max(wanted)[2] if wanted else EVENT_STREAM if streams else None
+    return media, streams
 
 
 def is_json(content_type: bytes) -> bool:

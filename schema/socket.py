@@ -60,7 +60,7 @@ class Socket:
         self._operations: dict[str, Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # also those that the client has left and that are ending
         self._principal: Principal | None = None
-        self._revoked: AppError | None = None
+        self._revoked: Exception | None = None
         self._accepted = self._draining = self._closed = False
 
     def drain(self) -> None:
@@ -217,7 +217,7 @@ class Socket:
 
     async def _watch(self, principal: Principal) -> None:
         """End every stream once the principal may act no longer; what is asked after that is refused."""
-        self._revoked = await self._access.until_revoked(principal)
+        self._revoked = await self._access.ended(principal)
         with suppress(Gone):
             for id_, running in list(self._operations.items()):
                 if running.streams:

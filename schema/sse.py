@@ -7,7 +7,6 @@ from typing import Any
 
 from starlette.types import Receive, Send
 
-from app.errors import AppError
 from schema.answers import Answer, refusal
 from schema.errors import Whose
 
@@ -29,7 +28,7 @@ class EventStream:
         receive: Receive,
         send: Send,
         answers: AsyncGenerator[Answer, None],
-        until_revoked: Callable[[], Awaitable[AppError]],
+        until_revoked: Callable[[], Awaitable[Exception]],
         whose: Whose,
         *,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
@@ -47,6 +46,11 @@ class EventStream:
     async def run(self) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         await self._write(COMMENT)
+        if not self._drained.is_set():
+            await self._live()
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _live(self) -> None:
         produced = asyncio.create_task(self._produce())
         revoked = asyncio.create_task(self._revoked())
         tasks = [produced, revoked, asyncio.create_task(self._gone()), asyncio.create_task(self._left())]
@@ -57,8 +61,7 @@ class EventStream:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         if revoked in done and produced not in done:
-            await self._write(_event(revoked.result()) + COMPLETE)
-        await self._send({"type": "http.response.body", "body": b""})
+            await self._write(single(revoked.result()))
 
     async def _first(self, tasks: Iterable[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
         while True:
@@ -88,9 +91,9 @@ class EventStream:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-async def once(answer: Answer) -> AsyncGenerator[Answer, None]:
-    """A single result as a stream of one."""
-    yield answer
+def single(answer: Answer) -> bytes:
+    """A stream that has one event, and is over."""
+    return _event(answer) + COMPLETE
 
 
 def _event(answer: Answer) -> bytes:

@@ -1,10 +1,15 @@
-"""Requests made to cost the server far more than their sender. Run this file to see what refusing each one takes."""
+"""Requests made to cost the server far more than their sender. `python -m tests.schema.attacks` shows what each takes."""
 
+import asyncio
 import json
-import statistics
+import sys
 import time
 
 from graphql import get_introspection_query
+
+from app.errors import AppError
+from schema.answers import Answers, Caller, read
+from tests.schema import toy
 
 TYPE_REF = "kind name ofType { kind name ofType { kind name ofType { kind name } } }"
 
@@ -15,15 +20,14 @@ def nested(name: str, levels: int, leaf: str) -> str:
 
 def amplified(fragments: int) -> str:
     """Each fragment spreads the next one twice: 2 to the power of `fragments` fields."""
-    parts = [
-        f"fragment F{i} on Item {{ child {{ ...F{i + 1} }} other {{ ...F{i + 1} }} }}" for i in range(fragments)
-    ]
+    parts = [f"fragment F{i} on Item {{ child {{ ...F{i + 1} }} other {{ ...F{i + 1} }} }}" for i in range(fragments)]
     return "{ item { ...F0 } } " + " ".join(parts) + f" fragment F{fragments} on Item {{ a: number b: number }}"
 
 
 def repeated_fragments(count: int) -> str:
-    spreads = " ".join(f"...F{i}" for i in range(count))
-    return f"{{ item {{ {spreads} }} }} " + " ".join(f"fragment F{i} on Item {{ number }}" for i in range(count))
+    return f"{{ item {{ {spread(range(count))} }} }} " + " ".join(
+        f"fragment F{i} on Item {{ number }}" for i in range(count)
+    )
 
 
 def circular(fragments: int) -> str:
@@ -31,10 +35,14 @@ def circular(fragments: int) -> str:
     return "{ item { ...F0 } } " + " ".join(parts)
 
 
+def spread(numbers) -> str:
+    return " ".join(f"...F{number}" for number in numbers)
+
+
 def crossed(fragments: int) -> str:
     """Each fragment spreads the five that follow; nothing of it is used by an operation."""
     parts = [
-        f"fragment F{i} on Item {{ child {{ {' '.join(f'...F{j}' for j in range(i + 1, min(i + 6, fragments)))} number }} }}"
+        f"fragment F{i} on Item {{ child {{ number {spread(range(i + 1, min(i + 6, fragments)))} }} }}"
         for i in range(fragments)
     ]
     return "{ hello } " + " ".join(parts)
@@ -72,8 +80,8 @@ DOCUMENTS = {
     "introspection again and again": "{ "
     + " ".join(f"a{i}: __schema {{ types {{ fields {{ args {{ type {{ {TYPE_REF} }} }} }} }} }}" for i in range(20))
     + " }",
-    "pages in pages": "{ items(first: 100) { nodes { items(first: 100) { nodes { number } } } } }",
-    "lists in lists": "{ item { " + nested("children", 4, "number") + " } }",
+    "pages in pages": "{ items(first: 100) { nodes { items(first: 1000) { nodes { number } } } } }",
+    "lists in lists": "{ item { " + nested("children", 6, "number") + " } }",
 }
 
 VARIABLES = {
@@ -81,7 +89,7 @@ VARIABLES = {
     "21,000 objects": ("query ($l: [Leaf!]!) { sum(leaves: $l) }", {"l": [{"number": 1}] * 21_000}),
     "pages by variable": (
         "query ($n: Int) { items(first: $n) { nodes { items(last: $n) { nodes { number } } } } }",
-        {"n": 100},
+        {"n": 1_000},
     ),
 }
 
@@ -98,30 +106,24 @@ WELCOME = {
 
 
 def measure() -> None:
-    import asyncio
-
-    import toy
-    from schema.answers import Answers, Caller, read, refusal
-    from schema.errors import Whose
-
-    def refused(query: str, variables: dict | None = None) -> str:
-        request = read({"query": query, "variables": variables})
-        try:
-            operation = answers.prepare(request, principal)
-        except Exception as error:
-            return refusal(error, Whose("-")).errors[0]["message"]
-        return asyncio.run(answers.answer(operation, request, Caller(principal, "-"))).body[:100].decode()
-
     one = toy.Toy()
     principal = toy.Principal(kind=toy.PrincipalKind.USER, id=toy.UUID(int=1), name="toy")
     answers = Answers(toy.schema(), toy.Settings(), one.make_context, None)
-    for name, request in {**{n: (d, None) for n, d in {**DOCUMENTS, **WELCOME}.items()}, **VARIABLES}.items():
-        times = []
-        for _ in range(3):
-            started = time.process_time()
-            message = refused(*request)
-            times.append(time.process_time() - started)
-        print(f"{name:36} {statistics.median(times) * 1_000:8.1f} ms  {message[:110]}")
+
+    def answered(query, variables=None):
+        request = read({"query": query, "variables": variables})
+        try:
+            operation = answers.prepare(request, principal)
+        except AppError as error:
+            return error.message
+        return asyncio.run(answers.answer(operation, request, Caller(principal, "-"))).body[:100].decode()
+
+    documents = {name: (document, None) for name, document in {**DOCUMENTS, **WELCOME}.items()}
+    for name, request in {**documents, **VARIABLES}.items():
+        started = time.process_time()
+        message = answered(*request)
+        spent = (time.process_time() - started) * 1_000
+        sys.stdout.write(f"{name:36} {spent:8.1f} ms  {message[:110]}\n")
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ import httpx
 import pytest
 import structlog
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
-import toy
+from tests.schema import toy
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def logs():
     """What was logged during the test."""
     with structlog.testing.capture_logs() as entries:
@@ -20,7 +21,7 @@ def logs():
 
 
 @pytest.fixture
-async def served():
+async def served(logs):
     async with toy.serve() as running:
         yield running
 
@@ -51,9 +52,10 @@ class Talk:
 
     async def closed(self):
         """The code and reason with which the server closes; what it still says before that is passed over."""
-        async with asyncio.timeout(5):
-            async for _ in self.socket:
-                pass
+        with contextlib.suppress(ConnectionClosed):
+            async with asyncio.timeout(5):
+                while True:
+                    await self.socket.recv()
         return self.socket.close_code, self.socket.close_reason
 
 

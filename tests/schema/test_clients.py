@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import toy
+
+from tests.schema import toy
 
 FOLDER = Path(__file__).parent.parent / "clients"
 DOCUMENTS = {"SUBSCRIPTION": "subscription { ticks { number } }", "ENDLESS": "subscription { forever }"}

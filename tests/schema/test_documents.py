@@ -4,12 +4,12 @@ import hashlib
 import json
 
 import pytest
-import toy
 
 from app.enums import PrincipalKind
 from app.errors import CannotStart
 from app.settings import Settings
 from schema import documents
+from tests.schema import toy
 
 HELLO, OLD, STREAM = "query Hello { hello }", "query Old { hello }", "subscription Ticks { ticks(to: 1) { number } }"
 
@@ -54,7 +54,10 @@ async def test_an_unknown_id_is_not_found(settings, client):
     async with toy.serve(Settings(**settings)) as served:
         response = await client.post(served.url, json={"documentId": sha256("{ other }")})
         [error] = response.json()["errors"]
-        assert (error["message"], error["extensions"]["code"]) == ("PersistedQueryNotFound", "PERSISTED_QUERY_NOT_FOUND")
+        assert (error["message"], error["extensions"]["code"]) == (
+            "PersistedQueryNotFound",
+            "PERSISTED_QUERY_NOT_FOUND",
+        )
 
 
 async def test_a_text_must_be_the_one_that_its_id_names(served, client):

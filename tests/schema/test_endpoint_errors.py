@@ -3,13 +3,13 @@
 import asyncio
 import json
 
+import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-import httpx
-import toy
 from schema.errors import MASKED
+from tests.schema import toy
 
 
 async def errors(served, client, query, **more):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-import toy
+from tests.schema import toy
 
 GRAPHQL = "application/graphql-response+json"
 
@@ -47,12 +47,26 @@ async def test_an_unknown_accept_is_406(served, client, accept):
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b'"str"', b"[]", b"1", b"null", b"\xff", b"\xef\xbb\xbf{}", b"{}", b'{"query":1}', b'{"query":""}']
-    + [b'[{"query":"{hello}"}]', b'{"query":"{hello}","variables":[]}', b'{"query":"{hello}","variables":"{}"}']
-    + [b'{"query":"{hello}","operationName":1}', b'{"query":"{hello}","extensions":[]}', b'{"documentId":{}}']
-    + [b'{"query":"{hello}","extensions":{"persistedQuery":1}}', b'{"query":"{hello}","variables":{"x":NaN}}']
-    + [b'{"query":"{hello}","variables":{"x":1e999}}', b'{"query":"{hello}","variables":{"x":' + b"1" * 5_000 + b"}x"]
-    + [b"[" * 3_000, b'{"query":"{hello}","variables":' + b'{"a":' * 3_000 + b"1" + b"}" * 3_001],
+    [
+        *[
+            b"",
+            b"{",
+            b'"str"',
+            b"[]",
+            b"1",
+            b"null",
+            b"\xff",
+            b"\xef\xbb\xbf{}",
+            b"{}",
+            b'{"query":1}',
+            b'{"query":""}',
+        ],
+        *[b'[{"query":"{hello}"}]', b'{"query":"{hello}","variables":[]}', b'{"query":"{hello}","variables":"{}"}'],
+        *[b'{"query":"{hello}","operationName":1}', b'{"query":"{hello}","extensions":[]}', b'{"documentId":{}}'],
+        *[b'{"query":"{hello}","extensions":{"persistedQuery":1}}', b'{"query":"{hello}","variables":{"x":NaN}}'],
+        *[b'{"query":"{hello}","variables":{"x":1e999}}', b'{"query":"{hello}","variables":{"x":' + b"1" * 5_000],
+        *[b"[" * 3_000, b'{"query":"{hello}","variables":' + b'{"a":' * 3_000 + b"1" + b"}" * 3_001],
+    ],
 )
 @pytest.mark.parametrize("accept", ["application/json", GRAPHQL])
 async def test_a_malformed_body_is_400(served, client, body, accept):
@@ -66,8 +80,10 @@ async def test_a_malformed_body_is_400(served, client, body, accept):
 
 @pytest.mark.parametrize(
     "content_type",
-    [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx"]
-    + ["application/json; charset=utf-16"],
+    [
+        *[None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"],
+        *["application/jsonx", "application/json; charset=utf-16"],
+    ],
 )
 async def test_only_json_is_read(served, client, content_type):
     """A form of a foreign page can send no body that is read: 415 before it is looked at."""
@@ -183,13 +199,17 @@ async def test_the_cost_is_told_when_asked_for(served, client):
     """`omoi-cost` brings what the operation may return; without it the answer stays small."""
     query = {"query": "query ($n: Int) { items(first: $n) { nodes { number } } }", "variables": {"n": 7}}
     response = await client.post(served.url, json=query, headers={"omoi-cost": "1"})
-    assert response.json()["extensions"] == {"cost": {"requested": 8, "maximum": 5_000}}
+    assert response.json()["extensions"] == {"cost": {"requested": 8, "maximum": toy.Settings().document_cost}}
     assert "extensions" not in (await client.post(served.url, json=query)).json()
 
 
 async def test_operations_are_observed(served, client):
     """Each finished operation is reported once with its kind, name, outcome and time."""
-    for query in ("query Fine { hello }", "query Bad { wrong }", "query Large($n: Int!) { items(first: $n) { total } }"):
+    for query in (
+        "query Fine { hello }",
+        "query Bad { wrong }",
+        "query Large($n: Int!) { items(first: $n) { total } }",
+    ):
         await client.post(served.url, json={"query": query})
     seen = [(one["kind"], one["operation_name"], one["outcome"]) for one in served.toy.observed]
     assert seen == [("query", "Fine", "ok"), ("query", "Bad", "errors"), ("query", "Large", "refused")]

@@ -2,11 +2,10 @@
 
 import pytest
 
-import attacks
-import toy
 from schema.errors import CostExceeded
 from schema.execution import Documents, Execution
 from schema.limits import PAGE_DEFAULT, Limits
+from tests.schema import attacks, toy
 
 SETTINGS = toy.Settings()
 GRAPH = toy.schema()._schema
@@ -40,7 +39,9 @@ async def test_what_stays_within_the_limits_is_answered(served, client, name):
     assert await ask(served, client, attacks.WELCOME[name]) == []
 
 
-@pytest.mark.parametrize("name", [name for name in attacks.DOCUMENTS if " in pages" not in name and " in lists" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in attacks.DOCUMENTS if " in pages" not in name and " in lists" not in name]
+)
 def test_refusal_comes_before_validation(documents, name):
     """A document that is too large and invalid too is refused for its size: no rule of validation has seen it."""
     with pytest.raises(CostExceeded):

@@ -5,11 +5,11 @@ import gc
 import pytest
 from graphql import parse, subscribe
 
-import toy
 from schema.execution import Documents, Execution
+from tests.schema import toy
 
 # An event of graphql-core's own `subscribe` (3.3.2) leaves its selections behind in the executor that lives as long as
-# the subscription: about 8 tracked objects and 3 kB for this document, 100 MB after a working day at one event a second.
+# the subscription: about 8 tracked objects and 3 kB for this document, 100 MB after a working day of one a second.
 DOCUMENT = "subscription ($to: Int!) { ticks(to: $to) { number item { number child { number } } } }"
 FIRST, LAST = 1_000, 21_000
 
@@ -46,5 +46,5 @@ async def test_events_are_what_subscribe_would_make_of_them(running):
     schema, documents, execution, make_context = running
     text = "subscription { ticks(to: 4) { number odd item { number } } }"
     ours = [event.result async for event in execution.stream(documents.operation(text, None), None, make_context)]
-    theirs = [result async for result in subscribe(schema, parse(text), context_value=make_context())]
+    theirs = [result async for result in await subscribe(schema, parse(text), context_value=make_context())]
     assert [result.formatted for result in ours] == [result.formatted for result in theirs]

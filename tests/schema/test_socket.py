@@ -8,8 +8,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-import toy
 from schema.errors import MASKED
+from tests.schema import toy
 
 FOREVER = {"query": "subscription { forever }"}
 HELLO = {"query": "{ hello }"}
@@ -57,17 +57,20 @@ async def test_each_event_has_a_context_of_its_own(served, talk):
 
 @pytest.mark.parametrize(
     "message",
-    ["[]", '"x"', "1", "null", "{", "", "\ud7ff", "{}", '{"type":1}', '{"type":"wat"}', b'{"type":"ping"}']
-    + [frame(type="ping", payload=1), frame(type="complete"), frame(type="complete", id=1), frame(type="complete", id="")]
-    + [frame(type="subscribe", payload=HELLO), frame(type="subscribe", id=[1], payload=HELLO)]
-    + [frame(type="subscribe", id=1, payload=HELLO), frame(type="subscribe", id="", payload=HELLO)]
-    + [frame(type="subscribe", id="1"), frame(type="subscribe", id="1", payload="x")]
-    + [frame(type="subscribe", id="1", payload={}), frame(type="subscribe", id="1", payload={"query": 5})]
-    + [frame(type="subscribe", id="1", payload={"query": ""}), frame(type="subscribe", id="1", payload=[HELLO])]
-    + [frame(type="subscribe", id="1", payload={**HELLO, "variables": "x"})]
-    + [frame(type="subscribe", id="1", payload={**HELLO, "operationName": 7})]
-    + [frame(type="subscribe", id="1", payload={**HELLO, "extensions": []})]
-    + ['{"type":"ping","payload":' + '{"a":' * 3_000 + "1" + "}" * 3_001, "[" * 5_000],
+    [
+        *["[]", '"x"', "1", "null", "{", "", "\ud7ff", "{}", '{"type":1}', '{"type":"wat"}', b'{"type":"ping"}'],
+        *[frame(type="ping", payload=1), frame(type="ping", payload=[])],
+        *[frame(type="complete"), frame(type="complete", id=1), frame(type="complete", id="")],
+        *[frame(type="subscribe", payload=HELLO), frame(type="subscribe", id=[1], payload=HELLO)],
+        *[frame(type="subscribe", id=1, payload=HELLO), frame(type="subscribe", id="", payload=HELLO)],
+        *[frame(type="subscribe", id="1"), frame(type="subscribe", id="1", payload="x")],
+        *[frame(type="subscribe", id="1", payload={}), frame(type="subscribe", id="1", payload={"query": 5})],
+        *[frame(type="subscribe", id="1", payload={"query": ""}), frame(type="subscribe", id="1", payload=[HELLO])],
+        frame(type="subscribe", id="1", payload={**HELLO, "variables": "x"}),
+        frame(type="subscribe", id="1", payload={**HELLO, "operationName": 7}),
+        frame(type="subscribe", id="1", payload={**HELLO, "extensions": []}),
+        *['{"type":"ping","payload":' + '{"a":' * 3_000 + "1" + "}" * 3_001, "[" * 5_000],
+    ],
 )
 async def test_a_malformed_message_closes_with_4400(served, talk, message):
     """Whatever is not a message of the protocol is answered with its close code and a reason."""
@@ -216,7 +219,10 @@ async def test_complete_ends_the_source(served, talk):
         ({"query": "query A { hello }", "operationName": "B"}, "BAD_USER_INPUT"),
         ({"query": "query ($n: Int!) { items(first: $n) { total } }"}, "BAD_USER_INPUT"),
         ({"query": "subscription ($n: Int!) { ticks(to: $n) { number } }"}, "BAD_USER_INPUT"),
-        ({"query": "subscription ($x: Boolean!) { forever @skip(if: $x) }", "variables": {"x": True}}, "BAD_USER_INPUT"),
+        (
+            {"query": "subscription ($x: Boolean!) { forever @skip(if: $x) }", "variables": {"x": True}},
+            "BAD_USER_INPUT",
+        ),
         ({"query": "subscription { refuses }"}, "NOT_FOUND"),
         ({"query": "{ hello " * 500}, "COST_EXCEEDED"),
         ({"query": "{ hello(name: " + json.dumps("x" * 70_000) + ") }"}, "COST_EXCEEDED"),
@@ -289,6 +295,9 @@ async def test_draining_sends_everybody_away_with_1012(served, talk):
         await toy.until(lambda: served.toy.streams == served.endpoint.connections == 0)
 
 
+BUSY = ["subscription { forever }", "subscription { again: forever }", "{ never }"]
+
+
 async def test_nothing_remains_of_connections_that_break(served, talk):
     """Hundreds of sockets cut off in the middle of everything leave no task, no source and no line in the log."""
     tasks = len(asyncio.all_tasks())
@@ -298,7 +307,7 @@ async def test_nothing_remains_of_connections_that_break(served, talk):
         opened.append(socket)
         if number % 4:
             await socket.send(frame(type="connection_init", payload={"token": toy.TOKEN}))
-            for id_, query in enumerate(["subscription { forever }", "subscription { flood }", "{ never }"][: number % 4]):
+            for id_, query in enumerate(BUSY[: number % 4]):
                 await socket.send(frame(type="subscribe", id=str(id_), payload={"query": query}))
     await toy.until(lambda: served.toy.streams == 225 + 150 and served.endpoint.connections == 300)
     for socket in opened:
@@ -313,7 +322,8 @@ async def test_a_peer_that_does_not_read_stops_its_source(served):
     host, port = served.url.split("/")[2].split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
     writer.write(
-        b"GET /graphql HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        b"GET /graphql HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: graphql-transport-ws\r\n\r\n"
     )
     await reader.readuntil(b"\r\n\r\n")
@@ -354,7 +364,10 @@ def message(chance):
         return chance.choice(["", "{", "[", "\x00", '{"type":', b"\x00\xff", b"{}"])
     made = {"type": chance.choice(KINDS), "id": chance.choice(["1", "2", "3"]), "payload": noise(chance)}
     if chance.random() < 0.6:
-        made["payload"] = {"query": chance.choice(NOISE[7:]), **(made["payload"] if isinstance(made["payload"], dict) else {})}
+        made["payload"] = {
+            "query": chance.choice(NOISE[7:]),
+            **(made["payload"] if isinstance(made["payload"], dict) else {}),
+        }
     for key in list(made):
         if chance.random() < 0.05:
             made[key] = noise(chance)

@@ -4,11 +4,11 @@ import asyncio
 import json
 
 import pytest
-import toy
 
 from schema.answers import Answer
 from schema.errors import Whose
 from schema.sse import EventStream
+from tests.schema import toy
 
 STREAM = {"accept": "text/event-stream"}
 TICKS = {"query": "subscription { ticks { number } }"}

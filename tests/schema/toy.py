@@ -19,7 +19,7 @@ from app.errors import AppError, BadUserInput, InvalidInput, NotFound, Several, 
 from app.settings import Settings
 from schema.asgi import Endpoint
 
-TOKEN = "right"  # noqa: S105 - the toy's only password
+TOKEN = "right"
 ORIGIN = "https://pages.example"
 
 Picky = NewType("Picky", str)
@@ -177,7 +177,7 @@ class Subscription:
                 yield Tick(number)  # type: ignore[misc]
 
     @strawberry.subscription
-    async def forever(self, info: strawberry.Info, every: int = 0) -> AsyncIterator[int]:
+    async def forever(self, info: strawberry.Info) -> AsyncIterator[int]:
         with info.context.toy.stream():
             yield 1
             await asyncio.get_running_loop().create_future()
@@ -244,7 +244,7 @@ class Toy:
         self.contexts += 1
         return ToyContext(self, principal, request_id, resume_after, self.contexts)
 
-    async def until_revoked(self, principal: Principal) -> AppError:
+    async def until_revoked(self, _principal: Principal) -> AppError:
         await self.revoked.wait()
         return Unauthenticated("The token was revoked.")
 
@@ -307,5 +307,5 @@ async def serve(settings: Settings | None = None, toy: Toy | None = None) -> Asy
 async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
     """Wait until the condition holds; the test fails when it never does."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - conditions of a server that knows nothing of the test
             await asyncio.sleep(0.005)

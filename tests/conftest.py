@@ -1,0 +1,84 @@
+"""What every test stands on: one embedded Postgres a run, a migrated database cloned for each test, a server on it."""
+
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+
+import asyncpg
+import pytest
+from sqlalchemy.engine import make_url
+
+from app import upgrade
+from app.postgres import EmbeddedPostgres
+from app.settings import Settings
+from tests.world import World, project
+
+TEMPLATE = "template_of_tests"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+async def postgres():
+    """A real Postgres in a short temporary folder."""
+    folder = Path(tempfile.mkdtemp(prefix="omoi-"))
+    server = EmbeddedPostgres(folder, holder="tests")
+    await server.start()
+    await _run(server.url, f"CREATE DATABASE {TEMPLATE}")
+    await upgrade.migrate(named(server.url, TEMPLATE))
+    yield server.url
+    await server.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+async def database_url(postgres):
+    """An empty, migrated database of this test's own."""
+    name = f"test_{next(_numbers)}"
+    await _run(postgres, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+    yield named(postgres, name)
+    await _run(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(data=tmp_path, stream_poll_seconds=5.0)
+
+
+@pytest.fixture
+async def world(database_url, settings):
+    async with World(settings, database_url).running() as running:
+        yield running
+
+
+@pytest.fixture
+async def ada(world):
+    """Somebody with an account."""
+    return await world.account("ada")
+
+
+@pytest.fixture
+async def bob(world):
+    """Somebody else, who shares nothing with Ada."""
+    return await world.account("bob")
+
+
+@pytest.fixture
+async def apollo(ada):
+    """A project of Ada's, by its id."""
+    return await project(ada)
+
+
+def named(url: str, database: str) -> str:
+    return make_url(url).set(database=database).render_as_string(hide_password=False)
+
+
+async def _run(url: str, statement: str) -> None:
+    parts = make_url(url)
+    connection = await asyncpg.connect(
+        host=parts.query["host"], port=int(parts.query["port"]), user=parts.username, database=parts.database
+    )
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
