@@ -12,6 +12,7 @@ from strawberry.exceptions import StrawberryInputCoercionError
 from app.errors import AppError, BadUserInput, RequestError, Several
 
 MASKED = "Something went wrong on our side."
+LOGGED = 5  # faults of one answer: a list of a hundred objects may fail in the same way a hundred times
 
 log = structlog.get_logger(__name__)
 
@@ -66,11 +67,21 @@ def entries(error: Exception, whose: Whose) -> list[dict[str, Any]]:
 
 def present(errors: Iterable[Exception], whose: Whose) -> list[dict[str, Any]]:
     """Every entry has a code and the request id. What nobody expected is logged and shown as one bare sentence."""
-    return [entry for error in errors for entry in _present_one(error, whose)]
+    presented: list[dict[str, Any]] = []
+    faults = 0
+    for error in errors:
+        cause = _cause(error)
+        found = list(_expected(error, cause, whose))
+        if not found:
+            faults += 1
+            if faults <= LOGGED:
+                _log(cause, error, whose)
+            found = [_entry(error, MASKED, AppError.code, whose, {})]
+        presented.extend(found)
+    return presented
 
 
-def _present_one(error: Exception, whose: Whose) -> Iterator[dict[str, Any]]:
-    cause = _cause(error)
+def _expected(error: Exception, cause: Exception, whose: Whose) -> Iterator[dict[str, Any]]:
     if isinstance(cause, Several):
         for one in cause.errors:
             yield _entry(error, one.message, one.code, whose, one.details)
@@ -78,9 +89,6 @@ def _present_one(error: Exception, whose: Whose) -> Iterator[dict[str, Any]]:
         yield _entry(error, cause.message, cause.code, whose, cause.details)
     elif isinstance(error, GraphQLError) and _is_the_callers(error, cause):
         yield _entry(error, _without_python(error.message, cause), BadUserInput.code, whose, {})
-    else:
-        _log(cause, error, whose)
-        yield _entry(error, MASKED, AppError.code, whose, {})
 
 
 def _cause(error: Exception) -> Exception:

@@ -34,7 +34,7 @@ from schema.errors import CostExceeded, Refused
 from schema.limits import Cost, Limits, check_variables
 
 DOCUMENTS = 1_000  # kept ready to execute
-DOCUMENTS_CHARACTERS = 2 << 20  # of their texts together: a syntax tree takes up to 250 times its text
+DOCUMENTS_TOKENS = 250_000  # of them together; one takes about 550 bytes in a syntax tree
 COMMENTS = 500
 ERRORS = 20  # of one document; each is dear, for its suggestions
 
@@ -60,6 +60,14 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A valid document: its operations by name, and how much of it there is."""
+
+    operations: dict[str | None, Operation]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One event of a subscription, executed. The cursor is the source's, whether or not the client selected it."""
 
@@ -74,30 +82,31 @@ class Documents:
         self._schema = schema
         self._settings = settings
         self._limits = Limits(schema, settings)
-        self._ready: OrderedDict[str, dict[str | None, Operation]] = OrderedDict()
-        self._characters = 0
+        self._ready: OrderedDict[str, Prepared] = OrderedDict()
+        self._tokens = 0
 
     def operation(self, text: str, name: str | None) -> Operation:
         """Raises Refused or CostExceeded. An empty name means that the document has one operation."""
-        operations = self._ready.get(text)
-        if operations is None:
-            operations = self._prepare(text)
-            self._keep(text, operations)
+        prepared = self._ready.get(text)
+        if prepared is None:
+            prepared = self._prepare(text)
+            self._keep(text, prepared)
         else:
             self._ready.move_to_end(text)
-        return _choose(operations, name or None)
+        return _choose(prepared.operations, name or None)
 
-    def _prepare(self, text: str) -> dict[str | None, Operation]:
+    def _prepare(self, text: str) -> Prepared:
         document = self._parse(text)
         costs = self._limits.measure(document)
         errors = validate(self._schema, document, RULES, max_errors=ERRORS)
         if errors:
             raise Refused(errors)
         sha256 = digest(text)
-        return {
+        operations = {
             name: Operation(node.operation, name, document, sha256, costs[name], _compound(self._schema, node))
             for name, node in _operations(document).items()
         }
+        return Prepared(operations, _tokens(document))
 
     def _parse(self, text: str) -> DocumentNode:
         settings = self._settings
@@ -111,12 +120,19 @@ class Documents:
                 raise CostExceeded(error.message.removeprefix("Syntax Error: ")) from None
             raise Refused([error]) from None
 
-    def _keep(self, text: str, operations: dict[str | None, Operation]) -> None:
-        self._ready[text] = operations
-        self._characters += len(text)
-        while len(self._ready) > DOCUMENTS or self._characters > DOCUMENTS_CHARACTERS:
-            oldest, _ = self._ready.popitem(last=False)
-            self._characters -= len(oldest)
+    def _keep(self, text: str, prepared: Prepared) -> None:
+        self._ready[text] = prepared
+        self._tokens += prepared.tokens
+        while len(self._ready) > DOCUMENTS or self._tokens > DOCUMENTS_TOKENS:
+            _, oldest = self._ready.popitem(last=False)
+            self._tokens -= oldest.tokens
+
+
+def _tokens(document: DocumentNode) -> int:
+    token, count = document.loc and document.loc.start_token, 0
+    while token:
+        token, count = token.next, count + 1
+    return count
 
 
 def _operations(document: DocumentNode) -> dict[str | None, OperationDefinitionNode]:

@@ -1,4 +1,4 @@
-"""Requests made to cost the server far more than their sender. `python -m tests.schema.attacks` shows what each takes."""
+"""Requests made to cost the server far more than their sender. `python -m tests.schema.attacks` times them."""
 
 import asyncio
 import json
@@ -25,9 +25,8 @@ def amplified(fragments: int) -> str:
 
 
 def repeated_fragments(count: int) -> str:
-    return f"{{ item {{ {spread(range(count))} }} }} " + " ".join(
-        f"fragment F{i} on Item {{ number }}" for i in range(count)
-    )
+    fragments = " ".join(f"fragment F{i} on Item {{ number }}" for i in range(count))
+    return f"{{ item {{ {spread(range(count))} }} }} {fragments}"
 
 
 def circular(fragments: int) -> str:
@@ -48,6 +47,8 @@ def crossed(fragments: int) -> str:
     return "{ hello } " + " ".join(parts)
 
 
+WIDE = ("child", "other", "children")
+
 DOCUMENTS = {
     "3,000 levels": "{ " + nested("item", 3_000, "number") + " }",
     "13 levels": "{ item { " + nested("child", 11, "number") + " } }",
@@ -60,10 +61,13 @@ DOCUMENTS = {
     "31 aliases": "{ item { " + " ".join(f"a{i}: number" for i in range(31)) + " } }",
     "aliases multiplied by fragments": amplified(9),
     "fragments multiplied without end": amplified(40),
+    "3 to the power of 9 fields": "{ item { ...F0 } } "
+    + " ".join(f"fragment F{i} on Item {{ {' '.join(f'{n} {{ ...F{i + 1} }}' for n in WIDE)} }}" for i in range(9))
+    + " fragment F9 on Item { number }",
     "one field 1,900 times": "{ " + "hello " * 1_900 + "}",
     "one object 480 times": "{ " + "item { number } " * 480 + "}",
     "400 overlapping fragments": repeated_fragments(400),
-    "270 overlapping fragments": repeated_fragments(270),
+    "200 overlapping fragments": repeated_fragments(200),
     "circular fragments": circular(40),
     "a fragment that spreads itself": "{ item { ...A } } fragment A on Item { child { ...A } }",
     "fragments crossed and unused": crossed(60),

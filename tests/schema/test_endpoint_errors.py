@@ -8,7 +8,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from schema.errors import MASKED
+from schema.errors import LOGGED, MASKED
 from tests.schema import toy
 
 
@@ -48,6 +48,13 @@ async def test_the_unexpected_is_masked_and_logged(served, client, logs, field):
     assert (entry["operation"], entry["path"]) == ("Q", field)
     assert "a literal" not in str(entry)
     assert "internals" not in json.dumps(error)
+
+
+async def test_a_fault_that_repeats_is_logged_a_few_times(served, client, logs):
+    """Each of the failing fields is in the answer, the log has enough of them."""
+    _, found = await errors(served, client, "{ " + " ".join(f"a{n}: boom" for n in range(20)) + " }")
+    assert len(found) == 20
+    assert len(logs) == LOGGED
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from schema.errors import CostExceeded
-from schema.execution import Documents, Execution
+from schema.execution import DOCUMENTS, DOCUMENTS_TOKENS, Documents, Execution
 from schema.limits import PAGE_DEFAULT, Limits
 from tests.schema import attacks, toy
 
@@ -110,15 +110,14 @@ def test_documents_are_prepared_once(documents):
 
 
 def test_remembered_documents_are_bounded(documents):
-    """However many distinct documents come by, a bounded amount of text is kept, and the latest of it."""
-    padding = "#" * 40_000
-    first = documents.operation("{ hello } " + padding, None)
-    for number in range(60):
-        documents.operation(f"query Q{number} {{ hello }} {padding}", None)
-    assert sum(map(len, documents._ready)) <= 2 << 20
-    assert documents.operation("{ hello } " + padding, None) is not first
-    last = f"query Q59 {{ hello }} {padding}"
-    assert documents.operation(last, None) is documents.operation(last, None)
+    """However many distinct documents come by, a bounded number of their tokens is kept, and the latest of them."""
+    fields = "item { number } " * 120
+    texts = [f'query Q{number} {{ hello(name: "x") {fields} }}' for number in range(1_200)]
+    prepared = [documents.operation(text, None) for text in texts]
+    assert sum(kept.tokens for kept in documents._ready.values()) <= DOCUMENTS_TOKENS
+    assert len(documents._ready) <= DOCUMENTS
+    assert documents.operation(texts[-1], None) is prepared[-1]
+    assert documents.operation(texts[0], None) is not prepared[0]
 
 
 def test_refused_documents_are_not_remembered(documents):

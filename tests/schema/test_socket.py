@@ -90,6 +90,13 @@ async def test_a_long_reason_is_cut(served, talk):
         assert 100 < len(reason.encode()) <= 123
 
 
+async def test_a_message_has_a_largest_size(talk):
+    """What the server in front lets through is still measured here."""
+    async with toy.serve(toy.Settings(frame_bytes=1_000)) as served, talk(served) as socket:
+        await socket.say({"type": "ping", "payload": {"x": "x" * 1_000}})
+        assert (await socket.closed())[0] == 4400
+
+
 @pytest.mark.parametrize("before", [True, False])
 async def test_pings_are_echoed(served, talk, before):
     """A pong carries the payload of its ping, before and after the initialisation; a pong needs no answer."""
