@@ -1,16 +1,16 @@
 """A project's feed: what happened to its tickets, tasks and members, in the order in which it was committed."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app import auth, ids, paging, streams
 from app.auth import Principal
 from app.bus import Bus
 from app.db import Database
-from app.errors import BadUserInput, Forbidden, NotFound
+from app.errors import BadUserInput, Forbidden
 from app.models import Activity
 
 IN_ORDER = paging.Order(Activity.seq)
@@ -25,25 +25,31 @@ class Cursors:
     def write(self, key: paging.Key) -> str:
         return str(streams.Cursor(self.epoch, int(key)))
 
-    def read(self, text: str, name: str, kind: type[paging.Key]) -> paging.Key:
+    def read(self, text: str, name: str, kind: type[paging.Key]) -> paging.Key:  # noqa: ARG002 - a number always
         cursor = streams.parse(text, name=name)
         if cursor.epoch != self.epoch:
             raise BadUserInput(f"`{name}` is not a cursor of this stream.", path=[name])
         return cursor.seq
 
 
-async def page(
-    session: AsyncSession, project_id: UUID, arguments: paging.Arguments, *, count: paging.Count
-) -> paging.Page[Activity]:
-    stream = await streams.read(session, project_id)
-    if stream is None:
-        raise NotFound
-    query = select(Activity).where(Activity.stream_id == project_id)
-    return await paging.page(session, query, IN_ORDER, arguments, cursors=Cursors(stream.epoch), count=count)
+async def pages(
+    session: AsyncSession, arguments: paging.Arguments, *, counts: Mapping[UUID, paging.Count]
+) -> Mapping[UUID, paging.Page[Activity] | BadUserInput]:
+    """The same page of each project's feed."""
+    epochs = await streams.epochs(session, list(counts))
+    parents = {project_id: (Cursors(epochs[project_id]), count) for project_id, count in counts.items()}
+    return await paging.pages(session, _of_stream, IN_ORDER, arguments, parents=parents)
 
 
-async def count(session: AsyncSession, project_id: UUID) -> int:
-    return await session.scalar(select(func.count()).where(Activity.stream_id == project_id)) or 0
+async def counts(session: AsyncSession, project_ids: Sequence[UUID]) -> Mapping[UUID, int]:
+    found = await session.execute(
+        select(Activity.stream_id, func.count()).where(Activity.stream_id.in_(project_ids)).group_by(Activity.stream_id)
+    )
+    return dict(found.all())
+
+
+def _of_stream(stream_id: ColumnElement[UUID]) -> Select[Activity]:
+    return select(Activity).where(Activity.stream_id == stream_id)
 
 
 def follow(

@@ -71,10 +71,7 @@ def owner(of: str) -> Rule:
 
 async def authorise(session: AsyncSession, principal: Principal, rule: Rule, object_id: str | None = None) -> None:
     """Let the caller pass or raise. What they may not see answers exactly like what is not there."""
-    if principal.kind not in rule.kinds:
-        raise Forbidden(f"A {principal.kind} may not do this.")
-    if rule.admin and not principal.admin:
-        raise Forbidden("Only an admin may do this.")
+    admit(principal, rule)
     if rule.role is None:
         return
     assert rule.of is not None
@@ -83,6 +80,14 @@ async def authorise(session: AsyncSession, principal: Principal, rule: Rule, obj
         raise NotFound(path=[camel(rule.of)])
     if RANK[role] < RANK[rule.role]:
         raise Forbidden(f"This needs the role {rule.role.upper()} in the project; yours is {role.upper()}.")
+
+
+def admit(principal: Principal, rule: Rule) -> None:
+    """The part of a rule that the caller alone decides."""
+    if principal.kind not in rule.kinds:
+        raise Forbidden(f"A {principal.kind} may not do this.")
+    if rule.admin and not principal.admin:
+        raise Forbidden("Only an admin may do this.")
 
 
 async def role_for(session: AsyncSession, principal: Principal, object_id: str) -> Role | None:

@@ -1,22 +1,32 @@
-"""The doorbell: a ring says that a topic has something up to a seq. Who hears nothing reads again anyway, a bit later."""
+"""The doorbell: a ring says that a topic has something up to a seq. Who hears none reads again anyway, a bit later."""
 
 import asyncio
 import contextlib
 import random
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import structlog
 from broadcaster import Broadcast, BroadcastBackend, Event
 from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
+
+from app.errors import CannotStart
 
 CHANNEL = "omoi:rings"
 EVERYTHING = "*"  # said after a gap: any topic may have been rung meanwhile
 PUBLISH_SECONDS = 1.0
 RECONNECT_SECONDS = 0.2
 RECONNECT_LIMIT_SECONDS = 5.0
+PROBE_SECONDS = 5.0  # a connection on which nothing comes for so long is asked whether it lives
 WAITING_RINGS = 10_000
+SEQ = re.compile("[0-9]{1,19}")
+REDIS_FAILURES = (RedisError, OSError, TimeoutError)
 
 log = structlog.get_logger()
 
@@ -92,7 +102,7 @@ class Bus:
             self._wake.clear()
             rings, self._waiting = self._waiting, {}
             for topic, seq in rings.items():
-                with contextlib.suppress(RedisError, OSError, TimeoutError):
+                with contextlib.suppress(*REDIS_FAILURES):
                     async with asyncio.timeout(PUBLISH_SECONDS):
                         await self._broadcast.publish(CHANNEL, f"{topic} {seq}")
 
@@ -107,7 +117,7 @@ class Bus:
             for bells in self._bells.values():
                 for bell in bells:
                     bell.ring(0)
-        elif seq.isdecimal():
+        elif SEQ.fullmatch(seq):
             for bell in self._bells.get(topic, ()):
                 bell.ring(int(seq))
 
@@ -117,7 +127,10 @@ class RedisBackend(BroadcastBackend):
 
     def __init__(self, url: str) -> None:
         self.connected = False
-        self._redis = Redis.from_url(url, socket_connect_timeout=PUBLISH_SECONDS, socket_keepalive=True)
+        try:
+            self._redis = Redis.from_url(url, socket_connect_timeout=PUBLISH_SECONDS, retry=Retry(NoBackoff(), 0))
+        except ValueError as error:
+            raise CannotStart("REDIS_URL is no address of a Redis, e.g. redis://:password@host:6379/0.") from error
         self._channels: set[str] = set()
         self._heard: asyncio.Queue[Event] = asyncio.Queue(WAITING_RINGS)
         self._reader: asyncio.Task[None] | None = None
@@ -144,27 +157,37 @@ class RedisBackend(BroadcastBackend):
     async def next_published(self) -> Event:
         return await self._heard.get()
 
-    async def ping(self) -> None:
-        await self._redis.ping()
+    async def ping(self) -> bool:
+        """True when Redis answers within a second and this process hears what is published."""
+        try:
+            async with asyncio.timeout(PUBLISH_SECONDS):
+                await self._redis.ping()
+        except REDIS_FAILURES:
+            return False
+        return self.connected
 
     async def _read(self) -> None:
-        pause = RECONNECT_SECONDS
+        pause, told = RECONNECT_SECONDS, False
         while True:
             try:
                 await self._read_one_connection()
-            except (RedisError, OSError, TimeoutError) as error:
+            except REDIS_FAILURES as error:
                 if self.connected:
+                    self.connected, pause, told = False, RECONNECT_SECONDS, False
+                if not told:
                     log.warning("redis_lost", error=type(error).__name__)
-                    self.connected, pause = False, RECONNECT_SECONDS
+                    told = True
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - spreads replicas, guards nothing
             pause = min(pause * 2, RECONNECT_LIMIT_SECONDS)
 
     async def _read_one_connection(self) -> None:
-        async with self._redis.pubsub(ignore_subscribe_messages=False) as pubsub:
+        async with self._redis.pubsub() as pubsub:
             await pubsub.subscribe(CHANNEL)
-            async for message in pubsub.listen():
+            while True:
+                message = await _next_message(pubsub)
                 if message["type"] == "subscribe":
                     self.connected = True
+                    log.info("redis_connected")
                     self._hear(EVERYTHING)
                 elif message["type"] == "message":
                     self._hear(message["data"].decode("utf-8", "replace"))
@@ -173,3 +196,16 @@ class RedisBackend(BroadcastBackend):
         if self._heard.full():
             self._heard.get_nowait()
         self._heard.put_nowait(Event(CHANNEL, message))
+
+
+async def _next_message(pubsub: PubSub) -> dict[str, Any]:
+    """The next message, or TimeoutError from a connection that is silent even when it is asked."""
+    asked = False
+    while True:
+        message: dict[str, Any] | None = await pubsub.get_message(timeout=PROBE_SECONDS)
+        if message is not None:
+            return message
+        if asked:
+            raise TimeoutError
+        await pubsub.ping()
+        asked = True

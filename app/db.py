@@ -1,7 +1,8 @@
 """The connection to Postgres: one pool, short sessions, and one sentence when it cannot be reached."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
 from sqlalchemy import text
@@ -13,8 +14,9 @@ from app.errors import RequestError
 
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 10
-POOL_WAIT_SECONDS = 10
+POOL_WAIT_SECONDS = 5  # shorter than a query may last, so that the caller learns what it waited for
 CONNECTION_LIFE_SECONDS = 1800
+UNREACHABLE = ("08", "53300", "57P")  # no connection, none left, and a server that starts or stops
 
 
 class DatabaseUnavailable(RequestError):
@@ -44,6 +46,11 @@ class Database:
             },
         )
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+        self._told: list[Callable[[Mapping[Any, Any]], None]] = []
+
+    def after_commit(self, tell: Callable[[Mapping[Any, Any]], None]) -> None:
+        """From now on tell this one, after each commit here, what the transaction left in its session's `info`."""
+        self._told.append(tell)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
@@ -58,6 +65,8 @@ class Database:
         with _reachable():
             async with self._sessions.begin() as session:
                 yield session
+        for tell in self._told:
+            tell(session.info)
 
     async def ping(self) -> None:
         async with self.reading() as session:
@@ -78,12 +87,12 @@ class _reachable:  # noqa: N801 - reads as the phrase `with _reachable()`
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError | PoolTimeout | asyncpg.PostgresConnectionError | asyncpg.InterfaceError):
+        if isinstance(error, DBAPIError) and (error.connection_invalidated or _says_unreachable(error.orig)):
             raise DatabaseUnavailable from error
-        if isinstance(error, DBAPIError) and (error.connection_invalidated or _is_shutdown(error)):
+        if isinstance(error, OSError | PoolTimeout | asyncpg.InterfaceError) or _says_unreachable(error):
             raise DatabaseUnavailable from error
 
 
-def _is_shutdown(error: DBAPIError) -> bool:
-    code = getattr(error.orig, "sqlstate", None) or ""
-    return code.startswith(("08", "57P")) or isinstance(error.orig, OSError)
+def _says_unreachable(error: BaseException | None) -> bool:
+    code = getattr(error, "sqlstate", None) or ""
+    return isinstance(error, OSError) or code.startswith(UNREACHABLE)

@@ -9,7 +9,6 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 REQUEST_ID_BYTES = 9
 DEFAULTS = {
@@ -21,6 +20,8 @@ DEFAULTS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+
+STARTS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 
 log = structlog.get_logger()
 
@@ -41,7 +42,7 @@ class Metrics:
         self.listeners = Gauge("omoi_bus_listeners", "Streams that wait for a ring.", registry=self.registry)
         self.pool = Gauge("omoi_database_connections_used", "Connections to Postgres in use.", registry=self.registry)
 
-    def observe(self, *, kind: str, operation_name: str | None, outcome: str, seconds: float) -> None:
+    def observe(self, *, kind: str, outcome: str, seconds: float, **_: object) -> None:
         """One finished operation. Its name is the client's to choose, so it is no label."""
         self.operations.labels(kind, outcome).inc()
         self.seconds.labels(kind).observe(seconds)
@@ -70,8 +71,11 @@ class Edge:
 
         async def answer(message: Message) -> None:
             nonlocal status
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                status = message["status"]
+            if message["type"] == "websocket.close" and not status:  # refused before it was accepted
+                await answer({"type": "websocket.http.response.start", "status": 403})
+                message = {"type": "websocket.http.response.body", "body": b""}
+            elif message["type"] in STARTS:
+                status = message.get("status", 101)
                 self._finish(message, request_id)
             await send(message)
 

@@ -3,10 +3,11 @@
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -15,9 +16,9 @@ from sqlalchemy import ColumnElement, or_, select, update
 from app import clock, tokens
 from app.auth import Credentials, Principal
 from app.bus import Bus
-from app.db import Database
+from app.db import Database, DatabaseUnavailable
 from app.enums import TokenKind
-from app.errors import AppError, RequestError, Unauthenticated
+from app.errors import AppError, Unauthenticated
 from app.models import AccessToken, User
 
 REMEMBER_SECONDS = 1.0  # how long a token is believed without asking the database again
@@ -40,7 +41,9 @@ class Gate:
         self._db = db
         self._bus = bus
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._forgotten = 0  # how often
         self._watched: defaultdict[UUID, set[asyncio.Future[AppError]]] = defaultdict(set)
+        db.after_commit(self._hear_commit)
 
     async def authenticate(self, credentials: Credentials) -> Principal:
         """The principal, or Unauthenticated. A cookie counts only from an allowed page that marks its requests."""
@@ -70,10 +73,16 @@ class Gate:
             if not self._watched[principal.token_id]:
                 del self._watched[principal.token_id]
 
-    def forget(self) -> None:
-        """After a token was revoked here: believe nothing that was remembered."""
+    def _hear_commit(self, left: Mapping[Any, Any]) -> None:
+        """A token was ended here: the next request is refused already, and the other replicas hear of it."""
+        if tokens.ENDED in left:
+            self._forget()
+            self._bus.ring(TOPIC, time.time_ns())
+
+    def _forget(self) -> None:
+        """Believe nothing that was remembered, nor what is being looked up in this moment."""
         self._known.clear()
-        self._bus.ring(TOPIC, time.time_ns())
+        self._forgotten += 1
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -86,6 +95,7 @@ class Gate:
 
     async def _look_up(self, secret: str, kind: TokenKind) -> Principal:
         self._known.pop(secret, None)
+        forgotten = self._forgotten
         async with self._db.reading() as session:
             found = await session.execute(
                 select(AccessToken, User, _unused_lately())
@@ -101,7 +111,8 @@ class Gate:
         principal = Principal(
             kind=user.kind, id=user.id, name=user.name, admin=user.admin, token_id=token.id, expires_at=token.expires_at
         )
-        self._known[secret] = _Known(principal, time.monotonic() + REMEMBER_SECONDS)
+        if forgotten == self._forgotten:
+            self._known[secret] = _Known(principal, time.monotonic() + REMEMBER_SECONDS)
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return principal
@@ -117,11 +128,14 @@ class Gate:
         with self._bus.listen(TOPIC) as bell:
             while True:
                 if await bell.wait(WATCH_SECONDS):
-                    self._known.clear()
+                    self._forget()
                 try:
                     await self._end_revoked()
-                except RequestError as error:  # the database is away; ask again at the next turn
-                    log.debug("token_watch_skipped", error=error.message)
+                except DatabaseUnavailable:
+                    pass  # said elsewhere; whoever reads meanwhile gets nothing, and the next turn asks again
+                except Exception:
+                    # The edge of the watch: were it to end, no revocation would be heard of any more.
+                    log.exception("token_watch_failed")
 
     async def _end_revoked(self) -> None:
         watched = list(self._watched)
@@ -130,6 +144,8 @@ class Gate:
         async with self._db.reading() as session:
             found = await session.scalars(select(AccessToken.id).where(AccessToken.id.in_(watched), *tokens.usable()))
             usable = set(found)
+        if len(usable) < len(watched):
+            self._forget()
         for token_id in watched:
             if token_id not in usable:
                 for ended in self._watched.get(token_id, ()):

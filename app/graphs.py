@@ -40,7 +40,7 @@ async def replace(session: AsyncSession, edges: Edges, *, project_id: UUID, node
         raise InvalidInput(
             f"{edges.argument} has {len(wanted)} entries; {EDGES_OF_A_NODE} is the most.", path=[edges.argument]
         )
-    await _require_in_project(session, edges, project_id, wanted)
+    await _require_in_project(session, edges, project_id, needs)
     before = set(await session.scalars(select(edges.needs_column).where(edges.waits_column == node)))
     if before == wanted:
         return False
@@ -73,17 +73,18 @@ async def neighbours(
     return grouped
 
 
-async def _require_in_project(session: AsyncSession, edges: Edges, project_id: UUID, wanted: Collection[UUID]) -> None:
+async def _require_in_project(session: AsyncSession, edges: Edges, project_id: UUID, needs: Sequence[UUID]) -> None:
     """An id of another project answers like an id of nothing."""
-    if not wanted:
+    if not needs:
         return
     found = set(
         await session.scalars(
-            select(edges.nodes.id).where(edges.nodes.project_id == project_id, edges.nodes.id.in_(wanted))
+            select(edges.nodes.id).where(edges.nodes.project_id == project_id, edges.nodes.id.in_(needs))
         )
     )
-    if found != wanted:
-        raise NotFound(path=[edges.argument])
+    for place, one in enumerate(needs):
+        if one not in found:
+            raise NotFound(path=[edges.argument, str(place)])
 
 
 async def _require_no_cycle(

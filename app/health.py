@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import version
 
-from redis.exceptions import RedisError
 from sqlalchemy import delete, func, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app import clock
@@ -48,7 +47,7 @@ def overall(parts: Sequence[Component]) -> HealthStatus:
 async def loops(session: AsyncSession) -> Sequence[LoopRun]:
     """The newest run of each loop, whichever process made it."""
     found = await session.scalars(
-        select(LoopRun).distinct(LoopRun.name).order_by(LoopRun.name, LoopRun.last_run_at.desc())
+        select(LoopRun).ext(distinct_on(LoopRun.name)).order_by(LoopRun.name, LoopRun.last_run_at.desc())
     )
     return found.all()
 
@@ -76,9 +75,7 @@ async def _bus(bus: Bus) -> Component:
     if bus.backend is None:
         return Component(name="bus", status=HealthStatus.OK, detail="in memory, for one process")
     started = time.perf_counter()
-    try:
-        await bus.backend.ping()
-    except (RedisError, OSError, TimeoutError):
+    if not await bus.backend.ping():
         detail = "Redis cannot be reached; live streams fall back to polling."
         return Component(name="bus", status=HealthStatus.DEGRADED, detail=detail)
     return Component(name="bus", status=HealthStatus.OK, detail="Redis", latency_ms=_since(started))

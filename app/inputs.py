@@ -38,7 +38,7 @@ class Checks:
             "cannot have line breaks or control characters" if _controls(value) else ""
         ):
             self.refuse(f"{path[-1]} {problem}.", path)
-        elif not value:
+        elif not _visible(value):
             self.refuse(f"{path[-1]} cannot be empty.", path)
         elif len(value) > chars:
             self.refuse(f"{path[-1]} has {len(value)} characters; {chars} is the most.", path)
@@ -77,6 +77,11 @@ def searchable(value: str) -> str:
     if problem := unstorable(value) or ("is too long" if len(value) > LINE_CHARS else ""):
         raise BadUserInput(f"The text to search for {problem}.")
     return value.strip()
+
+
+def _visible(value: str) -> bool:
+    """Spaces, joiners and other format characters alone say nothing."""
+    return any(unicodedata.category(character)[0] not in "CZ" for character in value)
 
 
 def _controls(value: str) -> bool:

@@ -33,7 +33,9 @@ def configure(*, production: bool) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("app").setLevel(logging.INFO)
+    for ours in ("app", "orchestrator", "resolvers", "schema"):
+        logging.getLogger(ours).setLevel(logging.INFO)
+    logging.captureWarnings(capture=True)
 
 
 def _renderer(*, production: bool) -> list[Any]:
@@ -42,4 +44,5 @@ def _renderer(*, production: bool) -> list[Any]:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(serializer=lambda event, **_: orjson.dumps(event, default=str).decode()),
         ]
-    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)]
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]

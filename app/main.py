@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
 
 import schema
 from app import web
@@ -16,13 +17,14 @@ from app.bus import Bus
 from app.db import Database
 from app.edge import Edge, Metrics
 from app.gate import Gate
-from app.settings import Settings
+from app.settings import Settings, origin_of
 from orchestrator.engine import Engine, loops
 from resolvers.context import Context, Services
 from schema.asgi import Endpoint
 
 API = "/graphql"
 CORS_SECONDS = 600
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CORS_HEADERS = ["authorization", "content-type", "last-event-id", "omoi-client", "omoi-cost", "x-request-id"]
 
 
@@ -47,20 +49,19 @@ class Server:
             observe=metrics.observe,
         )
         https = address.startswith("https://")
-        sign_in = web.SignIn(self.db, self.bus, self.gate, origins=origins, https=https)
+        sign_in = web.SignIn(self.db, self.bus, origins=origins, https=https)
         self._probes = web.Probes(self.db, self.bus, metrics, connections=lambda: self.endpoint.connections)
-        self.app = Starlette(
+        pages = Starlette(
             routes=[
                 Route(API, self.endpoint),
                 WebSocketRoute(API, self.endpoint),
                 *web.routes(sign_in, self._probes, production=settings.production),
             ],
-            middleware=[
-                Middleware(Edge, metrics=metrics, access_log=settings.access_log, https=https),
-                *_cross_origin(settings),
-            ],
+            middleware=_cross_origin(settings),
             lifespan=self._lifespan,
         )
+        # Around all of Starlette, whose own last resort is outside of its middleware.
+        self.app: ASGIApp = Edge(pages, metrics=metrics, access_log=settings.access_log, https=https)
 
     def drain(self) -> None:
         """From now on: not ready, no new work, and whoever watches is sent to another replica."""
@@ -68,7 +69,7 @@ class Server:
         self.endpoint.drain()
 
     @asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.db.close)
             await stack.enter_async_context(self.bus.running())
@@ -83,10 +84,11 @@ class Server:
 
 def _origins(settings: Settings, address: str) -> Callable[[str], bool]:
     """The server's own pages, on loopback under each of its names, and the origins that the operator lists."""
+    allowed = {origin_of(address), *settings.allowed_origins}
     parts = urlsplit(address)
-    allowed = {f"{parts.scheme}://{parts.netloc}", *settings.allowed_origins}
-    if parts.hostname in ("127.0.0.1", "localhost", "::1"):
-        allowed |= {f"{parts.scheme}://{name}:{parts.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+    if parts.hostname in LOOPBACK:
+        port = f":{parts.port}" if parts.port else ""
+        allowed |= {origin_of(f"{parts.scheme}://{name}{port}") for name in ("127.0.0.1", "localhost", "[::1]")}
     return allowed.__contains__
 
 

@@ -36,6 +36,10 @@ from app.enums import (
     TokenKind,
 )
 
+# What parts words when people search: main.py is found by `py`, 2026-01-31 by `31`.
+PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~“”„‘’‚«»‹›–—…·•¿¡、。「」（）！？：；，"  # noqa: RUF001
+_IN_SQL = PUNCTUATION.replace("'", "''")
+
 
 def _stored(kind: type[enum.Enum]) -> Enum:
     """As text with a CHECK, by value: an enum type in Postgres cannot lose a value again."""
@@ -147,7 +151,13 @@ class Ticket(Base):
     created_at: Mapped[datetime] = _moment()
     updated_at: Mapped[datetime] = _moment()
     search: Mapped[Any] = mapped_column(
-        TSVECTOR, Computed("to_tsvector('simple', title || ' ' || description)", persisted=True), deferred=True
+        TSVECTOR,
+        Computed(
+            "to_tsvector('simple', translate(title || ' ' || description, "
+            f"'{_IN_SQL}', repeat(' ', {len(PUNCTUATION)})))",
+            persisted=True,
+        ),
+        deferred=True,
     )
 
 
@@ -213,7 +223,7 @@ class TaskDependency(Base):
 
 
 class Stream(Base):
-    """A numbered, append-only sequence. Its row is locked before anything is numbered, so seq order is commit order."""
+    """A numbered, append-only sequence. Its row is locked before numbering, so seq order is commit order."""
 
     __tablename__ = "streams"
     __table_args__ = (CheckConstraint("first_seq >= 1 AND first_seq <= last_seq + 1", name="streams_bounds"),)

@@ -1,4 +1,4 @@
-"""Keyset pages: a cursor is a place between rows, so pages stay put while rows are added, at any depth for the same cost."""
+"""Keyset pages: a cursor is a place between rows, so pages stay put while rows come, at any depth for the same cost."""
 
 import base64
 import hashlib
@@ -17,6 +17,7 @@ DEFAULT_SIZE = 20
 LARGEST_SIZE = 100
 CURSOR_CHARS = 128
 SEAL_BYTES = 8
+LARGEST_KEY = (1 << 31) - 1  # of a list that is numbered
 
 Row = TypeVar("Row")
 Key = int | UUID
@@ -40,20 +41,21 @@ class Arguments:
     last: int | None = None
     before: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refused here, and not where many lists are read together and one would spoil all."""
+        if self.first is not None and self.last is not None:
+            raise BadUserInput("Ask for `first` or for `last`, not for both.")
+        for name, size in (("first", self.first), ("last", self.last)):
+            if size is not None and not 1 <= size <= LARGEST_SIZE:
+                raise BadUserInput(f"`{name}` must be between 1 and {LARGEST_SIZE}.", path=[name])
+
     @property
     def backwards(self) -> bool:
         return self.last is not None
 
     @property
     def size(self) -> int:
-        if self.first is not None and self.last is not None:
-            raise BadUserInput("Ask for `first` or for `last`, not for both.")
-        name, size = ("last", self.last) if self.backwards else ("first", self.first)
-        if size is None:
-            return DEFAULT_SIZE
-        if not 1 <= size <= LARGEST_SIZE:
-            raise BadUserInput(f"`{name}` must be between 1 and {LARGEST_SIZE}.", path=[name])
-        return size
+        return self.first or self.last or DEFAULT_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class Sealed:
             key: Key = int(value, 16) if kind is int else UUID(hex=value)
         except ValueError as error:
             raise BadUserInput(f"`{name}` is not a cursor of this list.", path=[name]) from error
-        if raw[:SEAL_BYTES] != self._seal(value) or self.write(key) != text:
+        beyond = isinstance(key, int) and not 0 <= key <= LARGEST_KEY
+        if beyond or raw[:SEAL_BYTES] != self._seal(value) or self.write(key) != text:
             raise BadUserInput(f"`{name}` is not a cursor of this list.", path=[name])
         return key
 

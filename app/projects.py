@@ -22,10 +22,13 @@ NAME_CHARS = 100
 URL_CHARS = 2_000
 COMMAND_CHARS = 1_000
 CHECKS_OF_A_PROJECT = 20
-GITHUB_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9_-])?")
-BRANCH_NAME = re.compile(r"(?!/|.*(?:\.\.|//|@\{|\.lock$|/$|\.$))[^\x00-\x20~^:?*\[\\\x7f]{1,200}")
-CLONE_URL = re.compile(r"(?:https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+|/\S+")
-URL_PASSWORD = re.compile(r"https?://[^/@]*@")
+GITHUB_OWNER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,98})")
+GITHUB_NAME = re.compile(r"(?!\.{1,2}$|.*\.git$)[A-Za-z0-9._-]{1,100}")
+BRANCH_NAME = re.compile(
+    r"(?!-|/|@$|HEAD$|.*(?:\.\.|//|@\{|\.$)|(?:.*/)?(?:\.|$)|.*\.lock(?:/|$))[^\x00-\x20~^:?*\[\\\x7f]{1,200}"
+)
+CLONE_URL = re.compile(r"(?:https?|ssh|git|file)://\S+|\w[\w.-]*@\w[\w.-]*:\S+|/\S+")
+URL_PASSWORD = re.compile(r"https?://[^/]*@|\w+://[^/]*:[^/]*@")
 NEWEST_FIRST = paging.Order(Project.id, descending=True)
 
 
@@ -78,6 +81,7 @@ class ProjectSettings:
         return replace(self, **values)
 
 
+_REPOSITORY = {"repository_host", "repository_owner", "repository_name", "clone_url", "default_branch"}
 _EGRESS = {policy.value: policy for policy in EgressPolicy}
 _PERMISSIONS = {mode.value: mode for mode in PermissionMode}
 LIMITS = {"concurrency": (1, 1_000), "max_attempts": (1, 20), "max_turns": (1, 10_000)}
@@ -99,7 +103,7 @@ async def create(
         name = checks.line(name, "name", chars=NAME_CHARS)
         description = checks.block(description, "description")
         columns = _repository(checks, repository) if repository else _repository_columns()
-        _check_settings(checks, wanted)
+        wanted = _checked(checks, wanted)
     project = Project(
         id=ids.new(), name=name, description=description, settings=asdict(wanted), created_by=tx.principal.id, **columns
     )
@@ -125,11 +129,14 @@ async def change(tx: Transaction, project_id: UUID, given: Mapping[str, Any]) ->
             values |= _repository(checks, given["repository"]) if given["repository"] else _repository_columns()
         if given.get("settings") is not None:
             wanted = ProjectSettings.stored(project.settings).changed(given["settings"])
-            _check_settings(checks, wanted)
-            values["settings"] = asdict(wanted)
+            values["settings"] = asdict(_checked(checks, wanted))
+    values = {name: value for name, value in values.items() if getattr(project, name) != value}
     if not values:
         return project
-    tx.record("project.changed", project_id, f"changed {_listed(given)} of the project", project_id=project_id)
+    changed = [name for name in given if name in values or (name == "repository" and _REPOSITORY & values.keys())]
+    tx.record(
+        "project.changed", project_id, f"changed {' and '.join(sorted(changed))} of the project", project_id=project_id
+    )
     return await _update(tx.session, project_id, values)
 
 
@@ -153,11 +160,16 @@ async def set_member(tx: Transaction, project_id: UUID, *, email: str, role: Rol
         raise InvalidInput("Nobody has an account with this address; an admin can create one.", path=["email"])
     if role is not Role.OWNER:
         await _keep_an_owner(tx.session, project_id, without=user.id)
-    await tx.session.execute(
+    changed = await tx.session.scalar(
         insert(Membership)
         .values(project_id=project_id, user_id=user.id, role=role)
-        .on_conflict_do_update(index_elements=["project_id", "user_id"], set_={"role": role})
+        .on_conflict_do_update(
+            index_elements=["project_id", "user_id"], set_={"role": role}, where=Membership.role != role
+        )
+        .returning(Membership.user_id)
     )
+    if changed is None:
+        return project
     tx.record(
         "project.member_set", project_id, f"made {user.name} {role.upper()} of the project", project_id=project_id
     )
@@ -192,15 +204,22 @@ async def lock(session: AsyncSession, project_id: UUID, *, even_archived: bool =
     if project is None:
         raise NotFound(path=["projectId"])
     if not even_archived:
-        await require_active(session, project_id)
+        _require_active(project)
     return project
 
 
-async def require_active(session: AsyncSession, project_id: UUID) -> None:
-    """Refuse changes to what an archived project holds."""
-    name = await session.scalar(select(Project.name).where(Project.id == project_id, Project.archived_at.is_not(None)))
-    if name is not None:
-        raise ProjectArchived(f"The project {name} is archived. Restore it first.")
+async def hold(session: AsyncSession, project_id: UUID) -> None:
+    """For a change of one part of the project: others may hold it too, but nobody archives it meanwhile.
+
+    Locks are taken in this order everywhere: project, ticket, task, stream.
+    """
+    found = await session.scalars(
+        select(Project)
+        .where(Project.id == project_id)
+        .with_for_update(read=True)
+        .execution_options(populate_existing=True)
+    )
+    _require_active(found.one())
 
 
 async def by_ids(session: AsyncSession, project_ids: Sequence[UUID]) -> Sequence[Project]:
@@ -214,7 +233,7 @@ async def roles_of(session: AsyncSession, principal: Principal, project_ids: Seq
             Membership.user_id == principal.id, Membership.project_id.in_(project_ids)
         )
     )
-    return {project_id: role for project_id, role in found}
+    return dict(found.all())
 
 
 async def members_of(session: AsyncSession, project_ids: Sequence[UUID]) -> Sequence[Membership]:
@@ -235,6 +254,11 @@ def of(principal: Principal, *, include_archived: bool) -> Select[Project]:
 async def count(session: AsyncSession, principal: Principal, *, include_archived: bool) -> int:
     query = of(principal, include_archived=include_archived).with_only_columns(func.count())
     return await session.scalar(query) or 0
+
+
+def _require_active(project: Project) -> None:
+    if project.archived_at is not None:
+        raise ProjectArchived(f"The project {project.name} is archived. Restore it first.")
 
 
 async def _update(session: AsyncSession, project_id: UUID, values: Mapping[str, Any]) -> Project:
@@ -271,7 +295,10 @@ def _repository(checks: Checks, given: Mapping[str, str | None]) -> dict[str, An
     if not BRANCH_NAME.fullmatch(branch):
         checks.refuse("defaultBranch is no branch name that git takes.", ["repository", "defaultBranch"])
     if url and not owner and not name:
+        refused = len(checks.refusals)
         url = checks.line(url, "repository", "cloneUrl", chars=URL_CHARS)
+        if len(checks.refusals) > refused:
+            return {}
         if not CLONE_URL.fullmatch(url):
             checks.refuse("cloneUrl is no address that `git clone` takes.", ["repository", "cloneUrl"])
         elif URL_PASSWORD.match(url):
@@ -282,8 +309,8 @@ def _repository(checks: Checks, given: Mapping[str, str | None]) -> dict[str, An
     if url or not owner or not name:
         checks.refuse("Give either owner and name (GitHub) or cloneUrl.", ["repository"])
         return {}
-    for field_name, value in (("owner", owner), ("name", name)):
-        if not GITHUB_NAME.fullmatch(value):
+    for field_name, value, pattern in (("owner", owner, GITHUB_OWNER), ("name", name, GITHUB_NAME)):
+        if not pattern.fullmatch(value):
             checks.refuse(f"{field_name} is no name that GitHub has.", ["repository", field_name])
     return _repository_columns(
         RepositoryHost.GITHUB,
@@ -294,22 +321,29 @@ def _repository(checks: Checks, given: Mapping[str, str | None]) -> dict[str, An
     )
 
 
-def _check_settings(checks: Checks, wanted: ProjectSettings) -> None:
+def _checked(checks: Checks, wanted: ProjectSettings) -> ProjectSettings:
+    """These settings as they are stored, each refusal told."""
     for name, (low, high) in LIMITS.items():
         checks.between(getattr(wanted, name), low, high, "settings", camel(name))
     for name, (low, high) in RESOURCE_LIMITS.items():
         checks.between(getattr(wanted.resources, name), low, high, "settings", "resources", camel(name))
     if wanted.budget_usd is not None:
         checks.between(wanted.budget_usd, 0, LARGEST_BUDGET_USD, "settings", "budgetUsd")
-    if wanted.model is not None:
-        checks.line(wanted.model, "settings", "model")
-    for name in ("snapshot", "image"):
-        if (value := getattr(wanted.resources, name)) is not None:
-            checks.line(value, "settings", "resources", name)
     checks.at_most(wanted.checks, CHECKS_OF_A_PROJECT, "settings", "checks")
-    for place, command in enumerate(wanted.checks[:CHECKS_OF_A_PROJECT]):
-        checks.line(command, "settings", "checks", str(place), chars=COMMAND_CHARS)
+    return replace(
+        wanted,
+        model=checks.line(wanted.model, "settings", "model") if wanted.model is not None else None,
+        checks=[
+            checks.line(command, "settings", "checks", str(place), chars=COMMAND_CHARS)
+            for place, command in enumerate(wanted.checks[:CHECKS_OF_A_PROJECT])
+        ],
+        resources=replace(
+            wanted.resources,
+            snapshot=_named(checks, wanted.resources.snapshot, "snapshot"),
+            image=_named(checks, wanted.resources.image, "image"),
+        ),
+    )
 
 
-def _listed(given: Mapping[str, Any]) -> str:
-    return " and ".join(sorted(given)) or "nothing"
+def _named(checks: Checks, value: str | None, name: str) -> str | None:
+    return checks.line(value, "settings", "resources", name) if value is not None else None

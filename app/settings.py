@@ -1,10 +1,13 @@
 """Every knob, read once: parameters beat the environment, which beats the YAML file, which beats the defaults."""
 
+
+
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
+from urllib.parse import urlsplit
 
 import platformdirs
 import yaml
@@ -12,6 +15,8 @@ import yaml
 from app.errors import CannotStart
 
 SOURCE_DEFAULT = "default"
+DEFAULT_PORTS = {"http": 80, "https": 443}
+LAST_PORT = 65_535
 
 
 def knob(default: Any, env: str, about: str, *, secret: bool = False) -> Any:
@@ -96,30 +101,65 @@ def load(
             (f"file {file}", from_file.get(name)),
         ):
             if raw is not None:
-                chosen[name], sources[name] = _convert(raw, hints[name], f"{name} ({source})"), source
+                chosen[name], sources[name] = _convert(raw, knob_, hints[name], source), source
                 break
     return Loaded(Settings(**chosen), sources)
 
 
 def _read_file(file: Path) -> dict[str, Any]:
+    """What the file says. A refusal quotes none of its lines, which may hold a password."""
     try:
         content = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise CannotStart(f"The configuration file {file} cannot be read: {error}") from error
+    except OSError as error:
+        raise CannotStart(f"The configuration file {file} cannot be read: {error.strerror}.") from error
+    except yaml.MarkedYAMLError as error:
+        place = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise CannotStart(f"The configuration file {file} is no YAML: {error.problem}{place}.") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise CannotStart(f"The configuration file {file} is no text in UTF-8.") from error
     if content is None:
         return {}
-    known = {knob_.name for knob_ in fields(Settings)}
-    if not isinstance(content, dict) or (unknown := set(content) - known):
-        wrong = ", ".join(sorted(map(str, unknown))) if isinstance(content, dict) else "not a mapping"
+    if not isinstance(content, dict):
+        raise CannotStart(f"The configuration file {file} must hold lines like `port: 18000`.")
+    if unknown := set(content) - {knob_.name for knob_ in fields(Settings)}:
+        wrong = ", ".join(sorted(map(str, unknown)))
         raise CannotStart(f"The configuration file {file} has keys nobody knows: {wrong}. `omoi config` lists all.")
     return content
 
 
-def _convert(raw: Any, kind: Any, name: str) -> Any:
+def _convert(raw: Any, knob_: Field[Any], kind: Any, source: str) -> Any:
+    convert, wanted = _CONVERSIONS.get(knob_.name) or _CONVERSIONS[kind]
     try:
-        return _CONVERSIONS[kind](raw)
+        return convert(raw)
     except (ValueError, TypeError, KeyError) as error:
-        raise CannotStart(f"The setting {name} cannot be {raw!r}.") from error
+        found = "what it is" if knob_.metadata["secret"] else repr(raw)
+        raise CannotStart(f"The setting {knob_.name} ({source}) must be {wanted}, not {found}.") from error
+
+
+def origin_of(address: str) -> str:
+    """The origin that browsers name for a web address; ValueError for what is none, or more than one."""
+    parts = urlsplit(address.strip())
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.username is not None:
+        raise ValueError(address)
+    if parts.path not in ("", "/") or parts.query or parts.fragment or "*" in parts.netloc:
+        raise ValueError(address)
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    port = "" if parts.port in (None, DEFAULT_PORTS[parts.scheme]) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}"
+
+
+def _text(raw: Any) -> str:
+    if isinstance(raw, str):
+        return raw
+    raise TypeError(raw)
+
+
+def _address(raw: Any) -> str:
+    return origin_of(_text(raw))
+
+
+def _path(raw: Any) -> Path:
+    return Path(raw).expanduser()
 
 
 def _truth(raw: Any) -> bool:
@@ -129,10 +169,19 @@ def _truth(raw: Any) -> bool:
 
 
 def _number(raw: Any) -> int:
+    if isinstance(raw, bool | float):
+        raise TypeError(raw)
     number = int(raw)
-    if number < 0:
+    if number < 1:
         raise ValueError(raw)
     return number
+
+
+def _port(raw: Any) -> int:
+    port = 0 if str(raw) == "0" else _number(raw)
+    if port > LAST_PORT:
+        raise ValueError(raw)
+    return port
 
 
 def _duration(raw: Any) -> float:
@@ -142,18 +191,21 @@ def _duration(raw: Any) -> float:
     return seconds
 
 
-def _names(raw: Any) -> tuple[str, ...]:
+def _origins(raw: Any) -> tuple[str, ...]:
     parts = raw.split(",") if isinstance(raw, str) else list(raw)
-    return tuple(part.strip() for part in parts if part.strip())
+    return tuple(origin_of(part) for part in map(_text, parts) if part.strip())
 
 
-_CONVERSIONS: dict[Any, Any] = {
-    str: str,
-    str | None: str,
-    int: _number,
-    float: _duration,
-    bool: _truth,
-    Path: lambda raw: Path(raw).expanduser(),
-    Path | None: lambda raw: Path(raw).expanduser(),
-    tuple[str, ...]: _names,
+# By type, or by name where the type does not say it all: how to read it, and what a refusal asks for.
+_CONVERSIONS: dict[Any, tuple[Callable[[Any], Any], str]] = {
+    "port": (_port, f"a port from 0 to {LAST_PORT}"),
+    "public_url": (_address, "a web address such as https://omoi.example.com"),
+    "allowed_origins": (_origins, "web addresses such as https://app.example.com, with commas between them"),
+    str: (_text, "text"),
+    str | None: (_text, "text"),
+    int: (_number, "a whole number above 0"),
+    float: (_duration, "a number of seconds above 0"),
+    bool: (_truth, "true or false"),
+    Path: (_path, "a path"),
+    Path | None: (_path, "a path"),
 }

@@ -1,9 +1,9 @@
-"""Numbered, append-only streams. Seq order is commit order and there are no holes: the row is locked before numbering."""
+"""Numbered, append-only streams. Seq order is commit order, without holes: the row is locked before numbering."""
 
 import base64
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -83,6 +83,11 @@ async def read(session: AsyncSession, stream_id: UUID) -> Stream | None:
     return found.one_or_none()
 
 
+async def epochs(session: AsyncSession, stream_ids: Sequence[UUID]) -> Mapping[UUID, str]:
+    found = await session.execute(select(Stream.id, Stream.epoch).where(Stream.id.in_(stream_ids)))
+    return dict(found.all())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
     """A cursor that cannot be honoured: the stream goes on from here instead."""
@@ -137,13 +142,14 @@ async def follow(
 
 
 async def _next(session: AsyncSession, source: Source, after: Cursor | None) -> tuple[Batch, Cursor]:
-    await source.authorise(session)
     stream = await read(session, source.stream_id)
     if stream is None:
         raise NotFound
     reset = _reset(stream, after)
     start = after.seq if after is not None and reset is None else stream.first_seq - 1
     rows = await source.read(session, start, BATCH)
+    # Asked last: whoever may read now may read what was there before now, and nothing later was read.
+    await source.authorise(session)
     place = Cursor(stream.epoch, rows[-1].seq if rows else start)
     # Rows that were committed after the stream was read make this False at worst: one more, empty, turn.
     batch = Batch(rows=rows, cursor=str(place), epoch=stream.epoch, caught_up=place.seq >= stream.last_seq, reset=reset)

@@ -73,8 +73,8 @@ async def create(
         description = checks.block(description, "description")
         if max_attempts is not None:
             checks.between(max_attempts, 1, MOST_ATTEMPTS, "maxAttempts")
+    project = await projects.lock(tx.session, await _project_of_ticket(tx.session, ticket_id))
     ticket = await _open_ticket(tx.session, ticket_id)
-    project = await projects.lock(tx.session, ticket.project_id)
     task = await insert(
         tx,
         ticket,
@@ -123,6 +123,7 @@ async def cancel(tx: Transaction, task_id: UUID, *, reason: str | None) -> Task:
     """PENDING, ASSIGNED or RUNNING → CANCELLED. A task that has ended stays as it ended."""
     with Checks() as checks:
         reason = checks.line(reason, "reason") if reason else f"Cancelled by {tx.principal.name}."[:LINE_CHARS]
+    await projects.hold(tx.session, await project_of(tx.session, task_id))
     task = await _lock(tx.session, task_id)
     if task.status is TaskStatus.CANCELLED:
         return task
@@ -140,8 +141,9 @@ async def cancel_open(tx: Transaction, ticket: Ticket, *, reason: str) -> None:
 
 async def retry(tx: Transaction, task_id: UUID) -> Task:
     """FAILED or CANCELLED → PENDING, due now. When its attempts are used up it gets one more."""
+    await projects.hold(tx.session, await project_of(tx.session, task_id))
+    await _open_ticket(tx.session, await _ticket_of(tx.session, task_id))
     task = await _lock(tx.session, task_id)
-    await _open_ticket(tx.session, task.ticket_id)
     most = max(task.max_attempts, task.attempt + 1)
     values = {
         "max_attempts": most,
@@ -162,7 +164,7 @@ async def retry(tx: Transaction, task_id: UUID) -> Task:
 async def waiting_for(
     session: AsyncSession, waiting: Sequence[Task], *, orchestrated: bool
 ) -> Mapping[UUID, list[Reason]]:
-    """Every reason that holds each pending task back now, most lasting first; five statements for any number of tasks."""
+    """Every reason that holds each pending task back now, most lasting first; five statements for any number."""
     pending = [task for task in waiting if task.status is TaskStatus.PENDING]
     reasons: dict[UUID, list[Reason]] = {task.id: [] for task in waiting}
     if not pending:
@@ -257,17 +259,31 @@ async def _lock(session: AsyncSession, task_id: UUID) -> Task:
     found = await session.scalars(
         select(Task).where(Task.id == task_id).with_for_update(key_share=True).execution_options(populate_existing=True)
     )
-    task = found.one_or_none()
-    if task is None:
-        raise NotFound(path=["taskId"])
-    await projects.require_active(session, task.project_id)
-    return task
+    return found.one()
+
+
+async def _ticket_of(session: AsyncSession, task_id: UUID) -> UUID:
+    found = await session.scalars(select(Task.ticket_id).where(Task.id == task_id))
+    return found.one()
+
+
+async def _project_of_ticket(session: AsyncSession, ticket_id: UUID) -> UUID:
+    project_id = await session.scalar(select(Ticket.project_id).where(Ticket.id == ticket_id))
+    if project_id is None:
+        raise NotFound(path=["ticketId"])
+    return project_id
 
 
 async def _open_ticket(session: AsyncSession, ticket_id: UUID) -> Ticket:
-    ticket = (await session.scalars(select(Ticket).where(Ticket.id == ticket_id))).one_or_none()
-    if ticket is None:
-        raise NotFound(path=["ticketId"])
+    """The ticket, which stays open until this transaction ends: who cancels it meanwhile waits, and finds the task."""
+    ticket = (
+        await session.scalars(
+            select(Ticket)
+            .where(Ticket.id == ticket_id)
+            .with_for_update(read=True)
+            .execution_options(populate_existing=True)
+        )
+    ).one()
     if ticket.status in CLOSED_TICKETS:
         raise Conflict(
             f"#{ticket.number} is {ticket.status.name}. Move it back before its tasks go on.", path=["ticketId"]
@@ -302,7 +318,9 @@ def _ticket_reasons(ticket: Ticket, blockers: Sequence[Ticket]) -> list[Reason]:
     reasons = [
         Reason(
             code=WaitCode.TICKET_BLOCKED,
-            message=f"#{ticket.number} waits for #{blocker.number} {blocker.title}. Finish that, or take it off blockedBy.",
+            message=(
+                f"#{ticket.number} waits for #{blocker.number} {blocker.title}. Finish that, or take it off blockedBy."
+            ),
             blocker=blocker,
         )
         for blocker in blockers

@@ -1,19 +1,18 @@
 """A ticket says what is wanted. Only this module changes its status."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, false, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app import clock, graphs, ids, paging, projects, tasks
 from app.enums import Priority, TicketKind, TicketStatus
 from app.errors import DependencyCycle, InvalidTransition, NotFound
 from app.inputs import Checks, searchable
-from app.models import Project, Ticket, TicketBlocker
+from app.models import PUNCTUATION, Project, Ticket, TicketBlocker
 from app.transactions import Transaction
 
 MOVES: Mapping[TicketStatus, frozenset[TicketStatus]] = {
@@ -29,7 +28,7 @@ MOVES: Mapping[TicketStatus, frozenset[TicketStatus]] = {
 CLOSED = frozenset({TicketStatus.DONE, TicketStatus.CANCELLED})
 NEWEST_FIRST = paging.Order(Ticket.number, descending=True)
 BLOCKERS = graphs.Edges(table=TicketBlocker, waits="ticket_id", needs="blocker_id", nodes=Ticket, argument="blockedBy")
-WORD = re.compile(r"\w+")
+_SPACES = str.maketrans(dict.fromkeys(PUNCTUATION, " "))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +37,11 @@ class Filter:
     kinds: tuple[TicketKind, ...] | None = None
     priorities: tuple[Priority, ...] | None = None
     search: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refused here, and not where the lists of many projects are read together."""
+        if self.search is not None:
+            searchable(self.search)
 
 
 async def create(
@@ -80,7 +84,7 @@ async def create(
 
 async def change(tx: Transaction, ticket_id: UUID, given: Mapping[str, Any]) -> Ticket:
     """Set only what was given. A null clears `blocked_reason` and leaves everything else alone."""
-    ticket = await _lock(tx.session, ticket_id)
+    ticket = await _held(tx.session, ticket_id)
     values: dict[str, Any] = {name: given[name] for name in ("kind", "priority") if given.get(name) is not None}
     with Checks() as checks:
         if given.get("title") is not None:
@@ -90,6 +94,7 @@ async def change(tx: Transaction, ticket_id: UUID, given: Mapping[str, Any]) -> 
         if "blocked_reason" in given:
             reason = given["blocked_reason"]
             values["blocked_reason"] = checks.line(reason, "blockedReason") if reason is not None else None
+    values = {name: value for name, value in values.items() if getattr(ticket, name) != value}
     if not values:
         return ticket
     what = " and ".join(name.replace("_", " ") for name in sorted(values))
@@ -99,7 +104,7 @@ async def change(tx: Transaction, ticket_id: UUID, given: Mapping[str, Any]) -> 
 
 async def move(tx: Transaction, ticket_id: UUID, status: TicketStatus) -> Ticket:
     """One step of MOVES; staying where it is is no step. Cancelling a ticket cancels what is left of its tasks."""
-    ticket = await _lock(tx.session, ticket_id)
+    ticket = await _held(tx.session, ticket_id)
     if ticket.status is status:
         return ticket
     if status not in MOVES[ticket.status]:
@@ -170,14 +175,15 @@ def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
 
 
 def _matches(text: str) -> ColumnElement[bool]:
-    """Every word must be there, the beginning of one is enough; `#12` and `12` find that number too."""
-    words = WORD.findall(text.lower())
+    """Every word must be there, the beginning of one is enough; `12` finds that number too, `#12` nothing else."""
+    words = text.translate(_SPACES).split()
     query = " & ".join(f"'{word}':*" for word in words)
     found: ColumnElement[bool] = Ticket.search.bool_op("@@")(func.to_tsquery("simple", query))
     number = text.removeprefix("#")
-    if number.isascii() and number.isdecimal() and int(number) < 1 << 31:
-        return or_(found, Ticket.number == int(number))
-    return found
+    if not (number.isascii() and number.isdecimal()):
+        return found
+    numbered = Ticket.number == int(number) if int(number) < 1 << 31 else false()
+    return numbered if text.startswith("#") else or_(found, numbered)
 
 
 async def _next_number(session: AsyncSession, project_id: UUID) -> int:
@@ -191,6 +197,12 @@ async def _next_number(session: AsyncSession, project_id: UUID) -> int:
     return number
 
 
+async def _held(session: AsyncSession, ticket_id: UUID) -> Ticket:
+    """The ticket's row, locked, in a project that stays active meanwhile."""
+    await projects.hold(session, await project_of(session, ticket_id))
+    return await _lock(session, ticket_id)
+
+
 async def _lock(session: AsyncSession, ticket_id: UUID) -> Ticket:
     found = await session.scalars(
         select(Ticket)
@@ -198,11 +210,7 @@ async def _lock(session: AsyncSession, ticket_id: UUID) -> Ticket:
         .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
-    ticket = found.one_or_none()
-    if ticket is None:
-        raise NotFound(path=["ticketId"])
-    await projects.require_active(session, ticket.project_id)
-    return ticket
+    return found.one()
 
 
 async def _update(session: AsyncSession, values: Mapping[str, Any], *conditions: ColumnElement[bool]) -> Ticket:

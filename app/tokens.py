@@ -22,6 +22,7 @@ SESSION_LIFE = timedelta(days=30)
 SIGN_IN_LIFE = timedelta(minutes=10)
 ENDED_KEPT = timedelta(days=7)
 ACCESS_TOKENS_OF_A_USER = 100
+ENDED = "tokens_ended"  # left in a session's `info` by a transaction that ended one
 
 
 def hashed(secret: str) -> bytes:
@@ -68,7 +69,9 @@ async def sign_in(tx: Transaction, secret: str) -> tuple[User, str]:
     )
     link = spent.one_or_none()
     if link is None:
-        raise Unauthenticated("This sign-in link was used already or is older than ten minutes. Ask for a new one.")
+        raise Unauthenticated(
+            "This sign-in link was used already, or is older than ten minutes. `omoi user link` makes a new one."
+        )
     user = await tx.session.get_one(User, link.user_id)
     session, session_secret = await _insert(tx, user.id, TokenKind.SESSION, "browser", life=SESSION_LIFE)
     tx.record("session.created", session.id, f"signed in {user.email}", project_id=None)
@@ -84,6 +87,7 @@ async def sign_out(tx: Transaction, secret: str) -> None:
         .returning(AccessToken.id)
     )
     if ended is not None:
+        tx.session.info[ENDED] = True
         tx.record("session.ended", ended, "signed out", project_id=None)
 
 
@@ -97,6 +101,7 @@ async def revoke(tx: Transaction, token_id: UUID, *, of_user: UUID | None) -> Ac
         raise NotFound(path=["tokenId"])
     if token.revoked_at is None:
         await tx.session.execute(update(AccessToken).where(AccessToken.id == token_id).values(revoked_at=clock.now()))
+        tx.session.info[ENDED] = True
         tx.record("token.revoked", token.id, f"revoked the access token {token.name}", project_id=None)
     return token
 

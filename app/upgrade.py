@@ -40,24 +40,33 @@ async def migrate(url: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(FOLDER))
     config.attributes["url"] = url
-    # Alembic's environment runs a loop of its own, so it gets a thread of its own.
-    await asyncio.to_thread(command.upgrade, config, "head")
+    try:
+        # Alembic's environment runs a loop of its own, so it gets a thread of its own.
+        await asyncio.to_thread(command.upgrade, config, "head")
+    except DBAPIError as error:
+        raise CannotStart(f"The migration failed and changed nothing: {_reason(error)}.") from error
 
 
-async def require_current(db: Database) -> None:
-    """Refuse a database that this version does not know, naming the command that helps."""
+async def require_known(db: Database) -> str | None:
+    """The revision the database is at. Refuses one that a later version of OmoiOS has migrated."""
     found, wanted = await current(db), head()
-    if found == wanted:
-        return
-    known = {revision.revision for revision in ScriptDirectory(str(FOLDER)).walk_revisions()}
-    if found is not None and found not in known:
+    if found in (None, wanted):
+        return found
+    if found not in {revision.revision for revision in ScriptDirectory(str(FOLDER)).walk_revisions()}:
         raise CannotStart(
             f"The database is at schema {found}, which is newer than this version of OmoiOS knows ({wanted}). "
             "Start the version that migrated it, or a newer one."
         )
-    raise CannotStart(
-        f"The database is at schema {found or 'none'} and this version needs {wanted}. Run `omoi migrate`."
-    )
+    return found
+
+
+async def require_current(db: Database) -> None:
+    """Refuse a database that is not what this version needs, naming the command that helps."""
+    found, wanted = await require_known(db), head()
+    if found != wanted:
+        raise CannotStart(
+            f"The database is at schema {found or 'none'} and this version needs {wanted}. Run `omoi migrate`."
+        )
 
 
 async def require_postgres(db: Database) -> None:
@@ -68,9 +77,14 @@ async def require_postgres(db: Database) -> None:
             fsync = await session.scalar(text("SHOW fsync"))
         except DBAPIError as error:
             raise CannotStart(
-                f"The database at DATABASE_URL is no Postgres that OmoiOS can use: {error.orig}"
+                f"The database at DATABASE_URL cannot be used: {_reason(error)}. Mend that, or DATABASE_URL."
             ) from error
     if version < OLDEST_POSTGRES:
         raise CannotStart(f"The database is Postgres {version}; OmoiOS needs {OLDEST_POSTGRES} or newer.")
     if fsync != "on":
         raise CannotStart("The database runs with fsync off and would lose acknowledged work. Switch fsync on.")
+
+
+def _reason(error: DBAPIError) -> str:
+    """What Postgres says, without its hints and without the statement."""
+    return str(error.orig).partition("\n")[0].rpartition(">: ")[2].rstrip(".")

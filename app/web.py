@@ -17,7 +17,6 @@ from app.bus import Bus
 from app.db import Database, DatabaseUnavailable
 from app.edge import Metrics
 from app.errors import AppError, CannotStart, Unauthenticated
-from app.gate import Gate
 
 COOKIE = "omoi_session"
 MARK = "omoi-client"  # a header that no foreign page can send
@@ -35,14 +34,15 @@ READY_SECONDS = 5
 class SignIn:
     """A link spends itself on a session cookie; the cookie counts only together with an Origin and a mark."""
 
-    def __init__(self, db: Database, bus: Bus, gate: Gate, *, origins: Callable[[str], bool], https: bool) -> None:
+    def __init__(self, db: Database, bus: Bus, *, origins: Callable[[str], bool], https: bool) -> None:
         self._db = db
         self._bus = bus
-        self._gate = gate
         self._origins = origins
         self._https = https
 
     async def enter(self, request: Request) -> Response:
+        if request.method == "HEAD":  # Starlette adds it to GET; what only looks at a link must not spend it
+            return PlainTextResponse("Links are opened with GET.", 405, headers={"allow": "GET"})
         secret = request.query_params.get("token", "")
         try:
             async with transactions.begin(self._db, self._bus, auth.SYSTEM, request_id=_id_of(request)) as tx:
@@ -67,9 +67,11 @@ class SignIn:
         if not (self._origins(origin) and MARK in request.headers):
             return PlainTextResponse("Signing out takes a page of this server.", 403)
         if secret := request.cookies.get(COOKIE):
-            async with transactions.begin(self._db, self._bus, auth.SYSTEM, request_id=_id_of(request)) as tx:
-                await tokens.sign_out(tx, secret)
-            self._gate.forget()
+            try:
+                async with transactions.begin(self._db, self._bus, auth.SYSTEM, request_id=_id_of(request)) as tx:
+                    await tokens.sign_out(tx, secret)
+            except DatabaseUnavailable as error:
+                return PlainTextResponse(error.message, 503)
         response = Response(status_code=204)
         response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=self._https)
         return response
@@ -85,15 +87,15 @@ class Probes:
         self._connections = connections
         self.draining = False
 
-    async def livez(self, request: Request) -> Response:
+    async def livez(self, _: Request) -> Response:
         """The loop turns, or nobody would answer here."""
         return PlainTextResponse("ok")
 
-    async def readyz(self, request: Request) -> Response:
+    async def readyz(self, _: Request) -> Response:
         problem = "This server is shutting down." if self.draining else await self._problem()
         return JSONResponse({"ready": problem is None, "problem": problem}, 200 if problem is None else 503)
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, _: Request) -> Response:
         self._metrics.connections.set(self._connections())
         self._metrics.listeners.set(self._bus.listeners)
         self._metrics.pool.set(self._db.connections_used)
@@ -111,7 +113,7 @@ class Probes:
 
 
 class Assets:
-    """Hashed files: whoever has one keeps it. Workers obey the policy of their own file, so it may not forbid scripts."""
+    """Hashed files: whoever has one keeps it. Workers obey the policy of their own file, so it has to allow scripts."""
 
     def __init__(self, folder: Path) -> None:
         self._files = StaticFiles(directory=folder, check_dir=False)
@@ -125,7 +127,7 @@ class Assets:
         await self._files(scope, receive, answer)
 
 
-async def graphiql(request: Request) -> Response:
+async def graphiql(_: Request) -> Response:
     page = GRAPHIQL / "index.html"
     if not page.exists():
         return PlainTextResponse("GraphiQL is not built here. `make up` builds it.", 404)
@@ -134,11 +136,11 @@ async def graphiql(request: Request) -> Response:
     return HTMLResponse(page.read_text().replace("__CSP_NONCE__", nonce), headers=headers)
 
 
-async def home(request: Request) -> Response:
+async def home(_: Request) -> Response:
     return RedirectResponse("/graphiql", 303)
 
 
-async def bare_home(request: Request) -> Response:
+async def bare_home(_: Request) -> Response:
     return PlainTextResponse("OmoiOS. The API is at /graphql.")
 
 
@@ -153,7 +155,6 @@ def routes(sign_in: SignIn, probes: Probes, *, production: bool) -> Sequence[Bas
         ]
     return [
         *pages,
-        # No HEAD here: what looks at a link must not spend it.
         Route("/sign-in", sign_in.enter, methods=["GET"]),
         Route("/sign-out", sign_in.leave, methods=["POST"]),
         Route("/livez", probes.livez),

@@ -15,8 +15,9 @@ LOCK_TIMEOUT = "10s"
 def run(connection: Connection) -> None:
     context.configure(connection=connection, target_metadata=Base.metadata)
     with context.begin_transaction():
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+        # Another migration is waited for as long as it lasts; a table that others use is not.
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('omoios migrations'))")
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         context.run_migrations()
 
 

@@ -17,7 +17,7 @@ from app.errors import AppError
 from orchestrator import retention
 
 BACKOFF_SECONDS = 1.0
-BACKOFF_LIMIT_SECONDS = 60.0
+BACKOFF_DOUBLINGS = 6  # about a minute
 JITTER = 0.1  # share of a pause by which replicas drift apart
 
 log = structlog.get_logger()
@@ -57,20 +57,33 @@ class Engine:
         while True:
             error = await self._once(loop)
             failures = failures + 1 if error else 0
-            pause = min(BACKOFF_SECONDS * 2**failures, BACKOFF_LIMIT_SECONDS) if failures else loop.seconds
-            await asyncio.sleep(pause * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - spreads, guards nothing
+            await asyncio.sleep(pause_seconds(loop, failures))
 
     async def _once(self, loop: Loop) -> str | None:
-        started, error = time.perf_counter(), None
-        try:
-            await loop.run_once()
-        except Exception as failure:  # noqa: BLE001 - the edge of a loop: said in the log and in health, then tried again
-            error = failure.message if isinstance(failure, AppError) else f"{type(failure).__name__}: {failure}"
-            log.warning("loop_failed", loop=loop.name, error=error)
+        started = time.perf_counter()
+        error = await self._failure(loop, loop.run_once())
         milliseconds = (time.perf_counter() - started) * 1000
+        return await self._failure(loop, self._note(loop, milliseconds, error)) or error
+
+    async def _note(self, loop: Loop, milliseconds: float, error: str | None) -> None:
+        async with self._db.writing() as session:
+            await health.note_run(session, loop.name, self._process, milliseconds=milliseconds, error=error)
+
+    async def _failure(self, loop: Loop, work: Awaitable[object]) -> str | None:
+        """What went wrong, if anything. Everybody may read it in health, so what an exception says stays in the log."""
         try:
-            async with self._db.writing() as session:
-                await health.note_run(session, loop.name, self._process, milliseconds=milliseconds, error=error)
-        except AppError:  # the database is away, which the loop has said already
-            error = error or "The run could not be noted."
-        return error
+            await work
+        except AppError as refusal:
+            log.warning("loop_failed", loop=loop.name, error=refusal.message)
+            return refusal.message
+        except Exception as failure:
+            # The edge of a loop: said in the log and in health, then tried again.
+            log.exception("loop_failed", loop=loop.name)
+            return f"{type(failure).__name__}; the log of {self._process} says more."
+        return None
+
+
+def pause_seconds(loop: Loop, failures: int) -> float:
+    """Until the loop's next turn: longer after each failure in a row, and never quite as long as elsewhere."""
+    pause = BACKOFF_SECONDS * 2 ** min(failures, BACKOFF_DOUBLINGS) if failures else loop.seconds
+    return pause * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads, guards nothing

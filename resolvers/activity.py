@@ -25,14 +25,7 @@ class Batch(NamedTuple):
 
 
 async def activity_of_project(context: Context, project: Project, **page: Any) -> paging.Page[Entry]:
-    db = context.services.db
-
-    async def count() -> int:
-        async with db.reading() as session:
-            return await activity.count(session, project.id)
-
-    async with db.reading() as session:
-        found = await activity.page(session, project.id, paging.Arguments(**page), count=count)
+    found: paging.Page[Activity] = await context.loaders.activity_pages.load((project.id, paging.Arguments(**page)))
     entries = [Entry(row, cursor) for row, cursor in zip(found.rows, found.cursors, strict=True)]
     return paging.Page(entries, found.cursors, found.has_next, found.has_previous, found.count)
 

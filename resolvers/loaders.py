@@ -7,7 +7,7 @@ from uuid import UUID
 
 from strawberry.dataloader import DataLoader
 
-from app import graphs, paging, projects, tasks, tickets, tokens, users
+from app import activity, graphs, paging, projects, tasks, tickets, tokens, users
 from app.auth import Principal
 from app.db import Database
 from app.errors import NotFound
@@ -51,6 +51,8 @@ class Loaders:
         self.ticket_counts = Loader(self._ticket_counts)
         self.task_pages = Loader(self._task_pages)
         self.task_counts = Loader(self._task_counts)
+        self.activity_pages = Loader(self._activity_pages)
+        self.activity_counts = Loader(self._activity_counts)
 
     def _by_id(self, read: Callable[[Any, Sequence[UUID]], Awaitable[Sequence[Any]]]) -> Loader:
         async def load(keys: list[UUID]) -> list[Any]:
@@ -132,6 +134,20 @@ class Loaders:
                 found = await tasks.counts(session, kind, [key[1] for key in group], wanted)
             answers |= {key: found.get(key[1], 0) for key in group}
         return [answers[key] for key in keys]
+
+    async def _activity_pages(self, keys: list[tuple[UUID, paging.Arguments]]) -> list[Any]:
+        answers: dict[tuple[UUID, paging.Arguments], Any] = {}
+        for arguments, group in _grouped(keys, lambda key: key[1]):
+            counts = {project_id: partial(self.activity_counts.load, project_id) for project_id, _ in group}
+            async with self._db.reading() as session:
+                found = await activity.pages(session, arguments, counts=counts)
+            answers |= {key: found[key[0]] for key in group}
+        return [answers[key] for key in keys]
+
+    async def _activity_counts(self, keys: list[UUID]) -> list[int]:
+        async with self._db.reading() as session:
+            found = await activity.counts(session, keys)
+        return [found.get(key, 0) for key in keys]
 
     def _cursors(self, what: str, parent_id: UUID) -> paging.Sealed:
         return paging.Sealed(f"{what} {parent_id} for {self._principal.id}")

@@ -1,4 +1,4 @@
-"""The one way of a change: check the text, open a transaction, authorise, do it once, and tell refusals as data."""
+"""The one way of a change: open a transaction, authorise, check the text, do it once, and tell refusals as data."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ async def run(context: Context, mutation: Mutation, given: Given) -> Given:
     """The payload: the object, or what a person can mend. Nothing is stored unless everything is."""
     key = given.pop("idempotency_key", None)
     try:
-        inputs.require_storable(given)
         services = context.services
         async with transactions.begin(
             services.db, services.bus, context.principal, request_id=context.request_id
         ) as tx:
             await auth.authorise(tx.session, context.principal, mutation.rule, given.get(mutation.rule.of or ""))
+            inputs.require_storable(given)
             made = await _once(tx, mutation, key, given)
     except Several as refusals:
         return {"errors": refusals.errors}

@@ -12,7 +12,7 @@ from resolvers.context import Context
 IDS_AT_ONCE = 100
 
 
-async def node(context: Context, root: Any, id: str) -> Any:  # noqa: A002 - the contract's word
+async def node(context: Context, root: Any, id: str) -> Any:
     decoded = ids.decode(id)
     if decoded is None:
         raise NotFound(path=["id"])

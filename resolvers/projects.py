@@ -14,7 +14,7 @@ from resolvers.context import Context
 Given = dict[str, Any]
 
 
-async def project(context: Context, root: Any, id: str) -> Project:  # noqa: A002 - the contract's word
+async def project(context: Context, root: Any, id: str) -> Project:
     found: Project = await context.loaders.projects.load(ids.require(id, "project", "id"))
     return found
 

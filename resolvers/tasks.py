@@ -13,7 +13,7 @@ from resolvers.loaders import TaskList
 Given = dict[str, Any]
 
 
-async def task(context: Context, root: Any, id: str) -> Task:  # noqa: A002 - the contract's word
+async def task(context: Context, root: Any, id: str) -> Task:
     found: Task = await context.loaders.tasks.load(_key(id, "id"))
     return found
 
@@ -80,7 +80,7 @@ async def _page(
     kind: str,
     parent_id: UUID,
     filter: Mapping[str, Any] | None,
-    **page: Any,  # noqa: A002
+    **page: Any,
 ) -> paging.Page[Task]:
     given = dict(filter or {})
     if given.get("ticket_id") is not None:

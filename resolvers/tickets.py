@@ -13,7 +13,7 @@ from resolvers.loaders import TicketList
 Given = dict[str, Any]
 
 
-async def ticket(context: Context, root: Any, id: str) -> Ticket:  # noqa: A002 - the contract's word
+async def ticket(context: Context, root: Any, id: str) -> Ticket:
     found: Ticket = await context.loaders.tickets.load(_key(id, "id"))
     return found
 
@@ -22,7 +22,7 @@ async def tickets_of_project(
     context: Context,
     project: Project,
     filter: Mapping[str, Any] | None,
-    **page: Any,  # noqa: A002
+    **page: Any,
 ) -> paging.Page[Ticket]:
     wanted = tickets.Filter(**{name: _frozen(value) for name, value in (filter or {}).items()})
     found: paging.Page[Ticket] = await context.loaders.ticket_pages.load(

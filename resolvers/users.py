@@ -6,6 +6,7 @@ from typing import Any
 from app import ids, tokens, users
 from app.auth import Principal
 from app.enums import PrincipalKind
+from app.errors import NotFound
 from app.models import AccessToken, User
 from app.transactions import Transaction
 from resolvers.context import Context
@@ -35,8 +36,10 @@ async def create_user(tx: Transaction, given: Given) -> Given:
 
 
 async def create_sign_in_link(tx: Transaction, given: Given) -> Given:
-    [user] = await users.by_ids(tx.session, [ids.require(given["user_id"], "user", "userId")])
-    return {"user": user, "sign_in_secret": await tokens.create_sign_in(tx, user)}
+    found = await users.by_ids(tx.session, [ids.require(given["user_id"], "user", "userId")])
+    if not found:
+        raise NotFound(path=["userId"])
+    return {"user": found[0], "sign_in_secret": await tokens.create_sign_in(tx, found[0])}
 
 
 async def create_access_token(tx: Transaction, given: Given) -> Given:

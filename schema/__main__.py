@@ -15,7 +15,8 @@ def main(arguments: list[str]) -> int:
         FILE.write_text(exported)
     elif arguments == ["--check"]:
         stored = FILE.read_text()
-        sys.stdout.writelines(difflib.unified_diff(stored.splitlines(True), exported.splitlines(True), "stored", "built"))
+        old, new = stored.splitlines(keepends=True), exported.splitlines(keepends=True)
+        sys.stdout.writelines(difflib.unified_diff(old, new, "stored", "built"))
         if stored != exported:
             print("schema/schema.graphql is not what the code exports. Write it anew with `make sdl`.", file=sys.stderr)
             return 1

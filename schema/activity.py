@@ -1,5 +1,6 @@
 """A project's feed as clients see it, in pages and live."""
 
+from datetime import datetime
 from typing import Any
 
 import strawberry
@@ -9,7 +10,6 @@ from resolvers import activity as resolve
 from resolvers.activity import Entry
 from schema.fields import Argument, field, subscription
 from schema.nodes import Node
-from datetime import datetime
 from schema.users import AuthorKind
 
 

@@ -53,7 +53,7 @@ class ClientGone(Exception):
 class Endpoint:
     """The ASGI application of /graphql; one serves all connections of a process."""
 
-    def __init__(  # noqa: PLR0913 - what it is wired to, all by name
+    def __init__(
         self,
         schema: strawberry.Schema,
         *,

@@ -241,10 +241,7 @@ class Execution:
         self, operation: Operation, variables: dict[str, Any] | None, context: Context
     ) -> AsyncIterable[Any]:
         executor = self._executor(operation, variables, context)
-        try:
-            opening = create_source_event_stream(executor)
-        except StopIteration:  # what graphql-core raises when directives leave no field
-            raise BadUserInput("The subscription selects nothing.") from None
+        opening = create_source_event_stream(executor)
         source = opening if isinstance(opening, ExecutionResult | AsyncIterable) else await self._in_time(opening)
         if isinstance(source, ExecutionResult):
             raise Refused(source.errors or [])

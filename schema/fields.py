@@ -54,11 +54,16 @@ def many(kind: Any) -> Any:
 def field(answer: Answer, gives: Any, description: str, **takes: Argument) -> Any:
     """A field of an object: whoever holds the object may read it."""
 
-    def resolve(root: Any, info: Info, **given: Any) -> Any:
+    def resolve(root: Any, info: Info) -> Any:
+        return answer(info.context, root)
+
+    def resolve_with(root: Any, info: Info, **given: Any) -> Any:
         return answer(info.context, root, **_plain(given))
 
     return strawberry.field(
-        resolver=_with_signature(resolve, answer, gives, takes), description=description, metadata={RULE: REACHED}
+        resolver=_with_signature(resolve_with if takes else resolve, answer, gives, takes),
+        description=description,
+        metadata={RULE: REACHED},
     )
 
 

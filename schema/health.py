@@ -1,12 +1,13 @@
 """The server's own state as clients see it."""
 
+from datetime import datetime
+
 import strawberry
 
 from app import auth
 from app.enums import HealthStatus
 from resolvers import health as resolve
 from schema.fields import described, query
-from datetime import datetime
 
 described(HealthStatus, "How something is.")
 

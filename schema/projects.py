@@ -1,5 +1,6 @@
 """Projects as clients see them."""
 
+from datetime import datetime
 from typing import Any
 
 import strawberry
@@ -15,7 +16,6 @@ from schema.fields import Argument, described, field, mutation, query
 from schema.nodes import ID, Node, node, public_id
 from schema.paging import PAGE, Connection, connection
 from schema.payloads import ERRORS, UserError
-from datetime import datetime
 from schema.tasks import TASK_FILTER, Task
 from schema.tickets import TICKET_FILTER, Ticket
 from schema.users import User

@@ -1,5 +1,6 @@
 """Tasks as clients see them."""
 
+from datetime import datetime
 from typing import Any
 
 import strawberry
@@ -11,7 +12,6 @@ from resolvers import tickets as resolve_tickets
 from schema.fields import Argument, described, field, later, many, mutation, query
 from schema.nodes import ID, Node, node, public_id
 from schema.payloads import ERRORS, UserError
-from datetime import datetime
 
 described(Priority, "How soon something is wanted.")
 described(TaskPhase, "What sort of step a task is.")

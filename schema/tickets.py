@@ -1,5 +1,7 @@
 """Tickets as clients see them."""
 
+from datetime import datetime
+
 import strawberry
 
 from app import auth, enums, models
@@ -10,7 +12,6 @@ from schema.fields import Argument, described, field, later, many, mutation, que
 from schema.nodes import ID, Node, node, public_id
 from schema.paging import connection
 from schema.payloads import ERRORS, UserError
-from datetime import datetime
 from schema.tasks import TASK_FILTER, Task
 from schema.users import User
 
@@ -46,7 +47,10 @@ class TicketFilter:
     priorities: list[Priority] | None = strawberry.field(default=strawberry.UNSET, description="Any of these.")
     search: str | None = strawberry.field(
         default=strawberry.UNSET,
-        description="All of these words, or their beginnings, in title or description; or the number.",
+        description=(
+            "All of these words, or their beginnings, in title or description; "
+            "`12` also finds that number, `#12` it alone."
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """People, service accounts and their access tokens, as clients see them."""
 
 import enum
+from datetime import datetime
 from typing import Any
 
 import strawberry
@@ -10,7 +11,6 @@ from resolvers import users as resolve
 from schema.fields import described, field, mutation, query
 from schema.nodes import Node, node, public_id
 from schema.payloads import ERRORS, UserError
-from datetime import datetime
 
 AuthorKind = described(enums.PrincipalKind, "Who does something.", name="AuthorKind")
 

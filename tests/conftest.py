@@ -1,5 +1,6 @@
 """What every test stands on: one embedded Postgres a run, a migrated database cloned for each test, a server on it."""
 
+import contextlib
 import itertools
 import shutil
 import tempfile
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from sqlalchemy import event
 from sqlalchemy.engine import make_url
 
 from app import upgrade
@@ -15,6 +17,7 @@ from app.settings import Settings
 from tests.world import World, project
 
 TEMPLATE = "template_of_tests"
+CLOCKWORK = ("access_tokens", "loop_runs", "DELETE FROM idempotency_keys")  # runs by itself, at any moment
 _numbers = itertools.count(1)
 
 
@@ -67,6 +70,27 @@ async def bob(world):
 async def apollo(ada):
     """A project of Ada's, by its id."""
     return await project(ada)
+
+
+@pytest.fixture
+def statements(world):
+    """Opens a block and lists the SQL of what is asked inside, without the server's own clockwork."""
+    return lambda: _recorded(world.server.db.engine.sync_engine)
+
+
+@contextlib.contextmanager
+def _recorded(engine):
+    made = []
+
+    def note(connection, cursor, statement, *rest):
+        if not any(table in statement for table in CLOCKWORK):
+            made.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield made
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
 
 
 def named(url: str, database: str) -> str:

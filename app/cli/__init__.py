@@ -14,7 +14,7 @@ from rich.table import Table
 from app import settings as settings_module
 from app import upgrade
 from app.cli import accounts, database, up
-from app.db import Database
+from app.db import Database, DatabaseUnavailable
 from app.errors import AppError, CannotStart
 from app.settings import Loaded, Settings
 
@@ -38,11 +38,10 @@ def read_settings(
     data: Annotated[Path | None, typer.Option(help="Folder of the embedded database.")] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings; `omoi config` names them.")] = None,
 ) -> None:
-    loaded = settings_module.load({"data": data}, file=config)
-    context.obj = loaded.settings
-    context.meta["loaded"] = loaded
-    context.meta["parameters"] = {"data": data}
-    context.meta["file"] = config
+    def load(**parameters: Any) -> Loaded:
+        return settings_module.load({"data": data, **parameters}, file=config)
+
+    context.obj = load  # for the command to call, which may have parameters of its own and may only be asked for help
 
 
 @commands.command("up", epilog="Example: omoi up --port 8080")
@@ -52,15 +51,13 @@ def start(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
 ) -> None:
     """Start the server with all it needs, and print where it is and how to sign in."""
-    parameters = {**context.meta["parameters"], "host": host, "port": port}
-    loaded = settings_module.load(parameters, file=context.meta["file"])
-    up.run(loaded.settings, Console())
+    up.run(context.obj(host=host, port=port).settings, Console())
 
 
 @commands.command("migrate", epilog="Example: DATABASE_URL=postgresql://… omoi migrate")
 def migrate(context: typer.Context) -> None:
     """Bring the database to the schema that this version needs."""
-    before, after = asyncio.run(_migrate(context.obj))
+    before, after = asyncio.run(_migrate(context.obj().settings))
     print(f"The database is at schema {after}." if before == after else f"Migrated from {before or 'none'} to {after}.")
 
 
@@ -69,7 +66,7 @@ def config(
     context: typer.Context, json_: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False
 ) -> None:
     """Every setting, its value, and where that came from. Secrets are masked."""
-    rows = _told(context.meta["loaded"])
+    rows = _told(context.obj())
     if json_:
         print(json.dumps(rows, indent=2))
         return
@@ -88,7 +85,7 @@ async def _migrate(settings: Settings) -> tuple[str | None, str]:
     db = Database(url, connections=1)
     try:
         await database.reachable(db, url)
-        before = await upgrade.current(db)
+        before = await upgrade.require_known(db)
         if before != upgrade.head():
             await upgrade.migrate(url)
         await upgrade.require_current(db)
@@ -128,6 +125,6 @@ def main() -> None:
         sys.exit(CANNOT)
     except AppError as error:
         print(f"omoi: {error.message}", file=sys.stderr)
-        sys.exit(REFUSED)
+        sys.exit(CANNOT if isinstance(error, DatabaseUnavailable) else REFUSED)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -14,7 +14,7 @@ from app import auth, ids, tokens, transactions, users
 from app.cli import database, up
 from app.db import Database
 from app.enums import PrincipalKind
-from app.errors import CannotStart
+from app.errors import InvalidInput, NotFound
 from app.models import AccessToken, User
 from app.settings import Settings
 
@@ -35,7 +35,7 @@ def create_user(
     json_: Json = False,
 ) -> None:
     """Make an account, and a link with which the person signs in the first time."""
-    settings: Settings = context.obj
+    settings: Settings = context.obj().settings
     kind = PrincipalKind.SERVICE if service else PrincipalKind.USER
 
     async def act(db: Database) -> tuple[User, str | None]:
@@ -60,7 +60,7 @@ def link_user(
     json_: Json = False,
 ) -> None:
     """Make a new sign-in link for a person."""
-    settings: Settings = context.obj
+    settings: Settings = context.obj().settings
 
     async def act(db: Database) -> str:
         return await up.sign_in_link(db, await _chosen(db, email), _address(settings))
@@ -69,7 +69,7 @@ def link_user(
     _print_json({"signInUrl": link}) if json_ else print(link)
 
 
-@user_commands.command("list")
+@user_commands.command("list", epilog="Example: omoi user list --json")
 def list_users(context: typer.Context, json_: Json = False) -> None:
     """All accounts, oldest first."""
 
@@ -77,7 +77,7 @@ def list_users(context: typer.Context, json_: Json = False) -> None:
         async with db.reading() as session:
             return list(await users.everyone(session))
 
-    everyone = [_told_user(user) for user in _run(context.obj, act)]
+    everyone = [_told_user(user) for user in _run(context.obj().settings, act)]
     _print_json(everyone) if json_ else _print_table(everyone, ("id", "email", "name", "kind", "admin"))
 
 
@@ -100,11 +100,11 @@ def create_token(
             token, secret = await tokens.create(tx, owner, name=name, expires_at=expires_at)
         return token, secret, owner
 
-    token, secret, owner = _run(context.obj, act)
+    token, secret, owner = _run(context.obj().settings, act)
     _print_json({**_told_token(token, owner), "token": secret}) if json_ else print(secret)
 
 
-@token_commands.command("list")
+@token_commands.command("list", epilog="Example: omoi token list --json")
 def list_tokens(context: typer.Context, json_: Json = False) -> None:
     """All access tokens that still count, oldest first."""
 
@@ -112,7 +112,7 @@ def list_tokens(context: typer.Context, json_: Json = False) -> None:
         async with db.reading() as session:
             return list(await tokens.all_with_users(session))
 
-    told = [_told_token(token, owner) for token, owner in _run(context.obj, act)]
+    told = [_told_token(token, owner) for token, owner in _run(context.obj().settings, act)]
     _print_json(told) if json_ else _print_table(told, ("id", "name", "user", "createdAt", "expiresAt", "lastUsedAt"))
 
 
@@ -123,10 +123,13 @@ def revoke_token(
     """The token counts no more from now on, for open subscriptions too."""
 
     async def act(db: Database) -> AccessToken:
-        async with transactions.begin(db, None, auth.SYSTEM, request_id="command-line") as tx:
-            return await tokens.revoke(tx, ids.require(token_id, "token", "tokenId"), of_user=None)
+        try:
+            async with transactions.begin(db, None, auth.SYSTEM, request_id="command-line") as tx:
+                return await tokens.revoke(tx, ids.require(token_id, "token", "tokenId"), of_user=None)
+        except NotFound as error:
+            raise InvalidInput(f"No token has the id {token_id}. `omoi token list` shows those that count.") from error
 
-    token = _run(context.obj, act)
+    token = _run(context.obj().settings, act)
     print(f"Revoked {token.name}.")
 
 
@@ -145,12 +148,14 @@ async def _chosen(db: Database, email: str | None) -> User:
     async with db.reading() as session:
         user = await users.by_email(session, email)
     if user is None:
-        raise CannotStart(f"Nobody has the address {email}. `omoi user list` shows who there is.")
+        raise InvalidInput(f"Nobody has the address {email}. `omoi user list` shows who there is.")
     return user
 
 
 def _address(settings: Settings) -> str:
-    return (settings.public_url or f"http://127.0.0.1:{settings.port}").rstrip("/")
+    """Where the link leads: to the server that runs, or to where it would."""
+    serving = None if settings.database_url else database.address_of_server(settings)
+    return settings.public_url or serving or up.local_address(settings.host, settings.port)
 
 
 def _told_user(user: User) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from app import auth, logs, tokens, transactions, users
 from app.cli import database
+from app.cli.database import HOLDER
 from app.db import Database
 from app.errors import CannotStart
 from app.main import Server
@@ -61,9 +62,8 @@ def run(settings: Settings, console: Console) -> None:
 
 async def _serve(settings: Settings, console: Console) -> None:
     with contextlib.closing(_listen(settings)) as listener:
-        address = settings.public_url or f"http://{settings.host}:{listener.getsockname()[1]}"
-        address = address.replace("//0.0.0.0:", "//127.0.0.1:").rstrip("/")
-        async with database.owned(settings, holder=f"omoi up on {address}") as url:
+        address = settings.public_url or local_address(settings.host, listener.getsockname()[1])
+        async with database.owned(settings, holder=f"{HOLDER}{address}") as url:
             server = Server(settings, database_url=url, address=address)
             config = uvicorn.Config(
                 server.app,
@@ -82,12 +82,21 @@ async def _serve(settings: Settings, console: Console) -> None:
             async def announce() -> None:
                 await _announce(server, settings, console)
 
-            await Process(config, server, announce).serve(sockets=[listener])
+            process = Process(config, server, announce)
+            await process.serve(sockets=[listener])
+            if not process.started:
+                raise CannotStart("The server did not start. What it logged above says why.")
+
+
+def local_address(host: str, port: int) -> str:
+    """Where a browser on this machine finds a server that listens there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not listened on
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
@@ -95,9 +104,6 @@ def _listen(settings: Settings) -> socket.socket:
     except OSError as error:
         listener.close()
         raise CannotStart(_why_not(settings, error)) from error
-    except OverflowError as error:
-        listener.close()
-        raise CannotStart(f"There is no port {settings.port}. Choose one below 65536 with PORT or --port.") from error
     return listener
 
 
@@ -112,14 +118,14 @@ def _why_not(settings: Settings, error: OSError) -> str:
 
 async def _announce(server: Server, settings: Settings, console: Console) -> None:
     address = server.services.address
-    console.print(f"OmoiOS is up at [bold]{address}[/bold]", soft_wrap=True)
+    console.print("OmoiOS is up at", address, style="bold", markup=False, soft_wrap=True)
     admin, fresh = await require_admin(server.db)
     if fresh or not settings.database_url:
         console.print(f"Sign in:  {await sign_in_link(server.db, admin, address)}", soft_wrap=True)
         console.print("          (works once, for ten minutes; `omoi user link` makes another)", soft_wrap=True)
     if not settings.production:
         console.print(f"GraphiQL: {address}/graphiql", soft_wrap=True)
-    console.print(f"Data:     {'DATABASE_URL' if settings.database_url else settings.data}", soft_wrap=True)
+    console.print("Data:    ", "DATABASE_URL" if settings.database_url else settings.data, markup=False, soft_wrap=True)
 
 
 async def require_admin(db: Database) -> tuple[User, bool]:

@@ -15,6 +15,11 @@ $$
 """
 
 
+# Punctuation parts words, so that main.py is found by `py` and 2026-01-31 by `31`.
+PUNCTUATION = "!\"#$%&''()*+,-./:;<=>?@[\\]^_`{|}~“”„‘’‚«»‹›–—…·•¿¡、。「」（）！？：；，"  # noqa: RUF001
+SEARCHED = f"to_tsvector('simple', translate(title || ' ' || description, '{PUNCTUATION}', repeat(' ', 60)))"
+
+
 def upgrade() -> None:
     op.execute(CLOCK)
     op.create_table(
@@ -251,7 +256,7 @@ def upgrade() -> None:
         sa.Column(
             "search",
             postgresql.TSVECTOR(),
-            sa.Computed("to_tsvector('simple', title || ' ' || description)", persisted=True),
+            sa.Computed(SEARCHED, persisted=True),
             nullable=False,
         ),
         sa.ForeignKeyConstraint(

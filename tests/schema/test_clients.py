@@ -19,10 +19,14 @@ TYPENAME = [{"data": {"__typename": "Query"}}]
 
 async def run(*command, **env):
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=FOLDER, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command, cwd=FOLDER, env={**os.environ, **env}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(120):
-        out, complaints = await process.communicate()
+    try:
+        async with asyncio.timeout(120):
+            out, complaints = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
     assert process.returncode == 0, complaints.decode()
     return [json.loads(line) for line in out.decode().splitlines() if line.startswith("{")]
 
@@ -33,9 +37,10 @@ async def node():
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     if not shutil.which("node", path=path):
         pytest.skip("there is no node")
-    if not (FOLDER / "node_modules").exists():
-        await run("npm", "ci", "--no-audit", "--no-fund", PATH=path, HOME=str(Path.home()))
-    return lambda script, url: run("node", f"{script}.mjs", PATH=path, URL=url, TOKEN=toy.TOKEN, **DOCUMENTS)
+    if not (FOLDER / "node_modules" / ".package-lock.json").exists():  # which npm writes last
+        await run("npm", "ci", "--no-audit", "--no-fund", PATH=path)
+    own = {"PATH": path, "TOKEN": toy.TOKEN, **DOCUMENTS}
+    return lambda script, url, **env: run("node", f"{script}.mjs", **{**own, "URL": url, **env})
 
 
 async def situations(node, script, url):

@@ -76,6 +76,14 @@ async def test_a_request_error_is_the_callers(served, client, query, variables):
     assert {error["extensions"]["code"] for error in response.json()["errors"]} == {"BAD_USER_INPUT"}
 
 
+async def test_an_argument_that_strawberry_refuses_is_the_callers(served, client):
+    """What only the field itself can refuse has a path, and is a bad input all the same."""
+    query = "query ($w: String) { perhaps(word: $w) }"
+    data, [error] = await errors(served, client, query, variables={"w": None})
+    assert (data, error["path"]) == ({"perhaps": None}, ["perhaps"])
+    assert error["extensions"]["code"] == "BAD_USER_INPUT"
+
+
 @pytest.mark.parametrize(
     ("query", "variables"),
     [("query ($p: Picky) { picky(value: $p) }", {"p": "mine"}), ('{ picky(value: "mine") }', None)],

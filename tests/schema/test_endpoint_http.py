@@ -121,6 +121,15 @@ async def test_a_body_of_the_largest_size_is_read(served, client):
     assert response.json() == {"data": {"hello": "hello you"}}
 
 
+@pytest.mark.parametrize(("levels", "status"), [(50, 200), (150, 400), (900, 400)])
+async def test_json_nests_only_so_far(served, client, levels, status):
+    """What the JSON parser would still take is refused before anything walks through it."""
+    value = f"{'[' * levels}{']' * levels}"
+    body = f'{{"query":"query ($v: JSON!) {{ echo(value: $v) }}","variables":{{"v":{value}}}}}'
+    response = await client.post(served.url, content=body, headers={"content-type": "application/json"})
+    assert response.status_code == status
+
+
 async def test_get_answers_queries(served, client):
     """GET takes the same request from the query string, variables as JSON."""
     document = "query A($n: String!) { hello(name: $n) } query B { later }"

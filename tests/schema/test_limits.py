@@ -39,12 +39,32 @@ async def test_what_stays_within_the_limits_is_answered(served, client, name):
     assert await ask(served, client, attacks.WELCOME[name]) == []
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in attacks.DOCUMENTS if " in pages" not in name and " in lists" not in name]
-)
+REASONS = {
+    "3,000 levels": "nested too deeply",
+    "13 levels through fragments": "levels of fields: 13",
+    "2,000 aliases": "tokens",
+    "31 aliases": "aliases: 31",
+    "aliases multiplied by fragments": "aliases",
+    "fragments multiplied without end": "levels of fields",
+    "3 to the power of 9 fields": "fragments are expanded",
+    "one object 480 times": "same fields",
+    "200 overlapping fragments": "same fields",
+    "circular fragments": "levels of fields",
+    "a fragment that spreads itself": "levels of fields",
+    "fragments crossed and unused": "levels of fields",
+    "21 root fields": "root fields: 21",
+    "200,000 comments": "too long",
+    "30,000 comments": "comments",
+    "51 directives": "directives: 51",
+    "introspection in depth": "introspection lists",
+    "introspection again and again": "too much introspection",
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
 def test_refusal_comes_before_validation(documents, name):
     """A document that is too large and invalid too is refused for its size: no rule of validation has seen it."""
-    with pytest.raises(CostExceeded):
+    with pytest.raises(CostExceeded, match=REASONS[name]):
         documents.operation(attacks.DOCUMENTS[name] + " fragment Nope on Nope { nope }", None)
 
 
@@ -109,15 +129,23 @@ def test_documents_are_prepared_once(documents):
     assert documents.operation("{ hello }", None) is documents.operation("{ hello }", None)
 
 
-def test_remembered_documents_are_bounded(documents):
-    """However many distinct documents come by, a bounded number of their tokens is kept, and the latest of them."""
-    fields = "item { number } " * 120
-    texts = [f'query Q{number} {{ hello(name: "x") {fields} }}' for number in range(1_200)]
+@pytest.mark.parametrize(("count", "numbers"), [(DOCUMENTS + 50, 1), (DOCUMENTS_TOKENS // 1_900 + 20, 1_900)])
+def test_remembered_documents_are_bounded(documents, count, numbers):
+    """However many documents come by, and however large they are, so much is kept, and the latest of them."""
+    texts = [f"query Q{number} {{ echo(value: [{'1 ' * numbers}]) }}" for number in range(count)]
     prepared = [documents.operation(text, None) for text in texts]
-    assert sum(kept.tokens for kept in documents._ready.values()) <= DOCUMENTS_TOKENS
     assert len(documents._ready) <= DOCUMENTS
+    assert sum(kept.tokens for kept in documents._ready.values()) <= DOCUMENTS_TOKENS
     assert documents.operation(texts[-1], None) is prepared[-1]
     assert documents.operation(texts[0], None) is not prepared[0]
+
+
+def test_documents_in_use_are_remembered(documents):
+    """What is asked for again and again is not displaced by what is asked for once."""
+    used = documents.operation("{ hello }", None)
+    for number in range(DOCUMENTS + 50):
+        documents.operation(f"query Q{number} {{ hello }}", None)
+        assert documents.operation("{ hello }", None) is used
 
 
 def test_refused_documents_are_not_remembered(documents):

@@ -1,6 +1,7 @@
 """graphql-transport-ws: every message, right or wrong, has one defined answer."""
 
 import asyncio
+import gc
 import json
 import random
 
@@ -168,6 +169,7 @@ async def test_a_foreign_page_is_refused_before_the_socket_opens(served, talk):
 async def test_other_subprotocols_close_with_4406(served, talk, subprotocols):
     """The code arrives, also at clients that insist on a subprotocol; the legacy protocol is not spoken."""
     async with talk(served, init=False, subprotocols=subprotocols) as socket:
+        assert socket.socket.subprotocol == (subprotocols[0] if subprotocols else None)
         assert (await socket.closed())[0] == 4406
 
 
@@ -324,7 +326,7 @@ async def test_nothing_remains_of_connections_that_break(served, talk):
     await toy.until(lambda: len(asyncio.all_tasks()) <= tasks)
 
 
-async def test_a_peer_that_does_not_read_stops_its_source(served):
+async def test_a_peer_that_does_not_read_stops_its_source(served, caplog):
     """The source is asked for the next event when the last one was taken: memory does not grow with a slow reader."""
     host, port = served.url.split("/")[2].split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
@@ -346,6 +348,29 @@ async def test_a_peer_that_does_not_read_stops_its_source(served):
     assert served.toy.flooded < 5_000
     writer.transport.abort()
     await toy.until(lambda: served.toy.streams == 0)
+    gc.collect()
+    assert caplog.records == []  # asyncio complains there about tasks that failed unseen
+
+
+async def test_a_send_that_fails_is_a_peer_that_left(caplog):
+    """A server may say so by an exception, in whichever operation speaks first; no task fails unseen."""
+    one = toy.Toy()
+    heard = asyncio.Queue()
+
+    async def send(message):
+        if '"next"' in message.get("text", ""):
+            raise OSError
+
+    init = frame(type="connection_init", payload={"token": toy.TOKEN})
+    for text in ("connect", init, frame(type="subscribe", id="1", payload=HELLO)):
+        heard.put_nowait({"type": "websocket.receive", "text": text})
+    scope = {"type": "websocket", "headers": [], "subprotocols": ["graphql-transport-ws"]}
+    running = asyncio.create_task(toy.endpoint(one)(scope, heard.get, send))
+    await toy.until(lambda: one.observed)
+    heard.put_nowait({"type": "websocket.disconnect"})
+    await running
+    gc.collect()
+    assert caplog.records == []
 
 
 def _masked(text):

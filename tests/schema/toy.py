@@ -95,6 +95,10 @@ class Query:
         return value
 
     @strawberry.field
+    def perhaps(self, word: strawberry.Maybe[str] = None) -> str | None:
+        return word.value if word else None
+
+    @strawberry.field
     def boom(self) -> str | None:
         raise RuntimeError("secret internals")
 

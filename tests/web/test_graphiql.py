@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent
-FEED = "subscription S {{ projectActivity(projectId: \"{id}\") {{ caughtUp cursor activities {{ seq verb }} }} }}"
+FEED = 'subscription S {{ projectActivity(projectId: "{id}") {{ caughtUp cursor activities {{ seq verb }} }} }}'
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
