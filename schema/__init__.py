@@ -7,10 +7,10 @@ from strawberry.schema.config import StrawberryConfig
 from strawberry.tools import merge_types
 
 from schema.activity import ActivitySubscription
-from schema.fields import require_rules
 from schema.health import HealthQuery
 from schema.nodes import NodeQuery
 from schema.projects import ProjectMutation, ProjectQuery
+from schema.rules import require_rules
 from schema.scalars import DateTime
 from schema.tasks import TaskMutation, TaskQuery
 from schema.tickets import TicketMutation, TicketQuery
@@ -18,10 +18,11 @@ from schema.users import AccessToken, UserMutation, UserQuery
 
 
 def build() -> strawberry.Schema:
-    """The schema; refuses when a root field does not say who may call it."""
+    """The schema; refuses to be built when a field does not declare its rule."""
     query = merge_types("Query", (NodeQuery, UserQuery, ProjectQuery, TicketQuery, TaskQuery, HealthQuery))
     mutation = merge_types("Mutation", (UserMutation, ProjectMutation, TicketMutation, TaskMutation))
     subscription = merge_types("Subscription", (ActivitySubscription,))
-    require_rules(query, mutation, subscription)
     config = StrawberryConfig(scalar_map={datetime: DateTime})
-    return strawberry.Schema(query, mutation, subscription, types=[AccessToken], config=config)
+    built = strawberry.Schema(query, mutation, subscription, types=[AccessToken], config=config)
+    require_rules(built)
+    return built

@@ -10,6 +10,7 @@ from resolvers import activity as resolve
 from resolvers.activity import Entry
 from schema.fields import Argument, field, subscription
 from schema.nodes import Node
+from schema.rules import reached
 from schema.users import AuthorKind
 
 
@@ -41,7 +42,7 @@ def _occurred_at(context: Any, entry: Entry) -> Any:
     return entry.row.occurred_at
 
 
-@strawberry.type(description="One entry of a project's feed: lifecycle of its tickets, tasks, specs and sandboxes.")
+@reached("One entry of a project's feed: lifecycle of its tickets, tasks, specs and sandboxes.")
 class Activity:
     id = field(_id, strawberry.ID, "The entry's id.")
     seq = field(_seq, int, "1, 2, 3 … for each project, in commit order, without holes.")
@@ -56,13 +57,13 @@ class Activity:
     occurred_at = field(_occurred_at, datetime, "When it happened.")
 
 
-@strawberry.type(description="The cursor could not be honoured; the client starts again from here.")
+@reached("The cursor could not be honoured; the client starts again from here.")
 class StreamReset:
     reason: str = strawberry.field(description="Why, in a sentence.")
     first_available_seq: int = strawberry.field(description="The first entry that is still kept.")
 
 
-@strawberry.type(description="Some entries of a project's feed, in order.")
+@reached("Some entries of a project's feed, in order.")
 class ProjectActivityPayload:
     activities: list[Activity] = strawberry.field(description="What is new; empty in the first payload at most.")
     cursor: str = strawberry.field(description="Resumes after this payload.")

@@ -8,19 +8,17 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, TypeVar
 
 import strawberry
-from strawberry.types.base import get_object_definition
 
 from app.auth import REACHED, Rule
 from app.enums import Described
-from app.errors import AppError
 from resolvers import mutations
 from resolvers.context import Context
 from schema.payloads import UserError
+from schema.rules import RULE
 
 Info = strawberry.Info[Context, Any]
 Answer = Callable[..., Any]
 MISSING = inspect.Parameter.empty
-RULE = "rule"
 Enum = TypeVar("Enum", bound=type[Described])
 
 
@@ -109,15 +107,6 @@ def mutation(
     return strawberry.mutation(
         resolver=_with_signature(resolve, act, payload, arguments), description=description, metadata={RULE: rule}
     )
-
-
-def require_rules(*types: type) -> None:
-    """Refuse to build a schema in which a root field says nothing about who may call it."""
-    for kind in types:
-        definition = get_object_definition(kind, strict=True)
-        for one in definition.fields:
-            if not isinstance(one.metadata.get(RULE), Rule):
-                raise AppError(f"The field {definition.name}.{one.python_name} declares no rule.")
 
 
 def _with_signature(resolve: Answer, answer: Answer, gives: Any, takes: Mapping[str, Argument]) -> Answer:

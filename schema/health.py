@@ -8,11 +8,12 @@ from app import auth
 from app.enums import HealthStatus
 from resolvers import health as resolve
 from schema.fields import described, query
+from schema.rules import reached
 
 described(HealthStatus, "How something is.")
 
 
-@strawberry.type(description="A part of the server.")
+@reached("A part of the server.")
 class ComponentHealth:
     name: str = strawberry.field(description="Which part.")
     status: HealthStatus = strawberry.field(description="How it is.")
@@ -20,7 +21,7 @@ class ComponentHealth:
     latency_ms: float | None = strawberry.field(description="How long it took to answer.")
 
 
-@strawberry.type(description="A loop of the orchestrator.")
+@reached("A loop of the orchestrator.")
 class LoopHealth:
     name: str = strawberry.field(description="Which loop.")
     last_run_at: datetime | None = strawberry.field(description="When it last ran, in any process.")
@@ -29,7 +30,7 @@ class LoopHealth:
     runs: int = strawberry.field(description="How often that process has run it.")
 
 
-@strawberry.type(description="How the server is.")
+@reached("How the server is.")
 class SystemHealth:
     status: HealthStatus = strawberry.field(description="The worst of its parts.")
     version: str = strawberry.field(description="The server's version.")

@@ -8,6 +8,7 @@ import strawberry
 from app import auth, ids
 from resolvers import nodes as resolve
 from schema.fields import Argument, field, query
+from schema.rules import reached
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -29,7 +30,7 @@ def node(row: type, description: str) -> Callable[[Kind], Kind]:
 
     def decorate(kind: Kind) -> Kind:
         kind.is_type_of = staticmethod(lambda found, _info: isinstance(found, row))  # type: ignore[attr-defined]
-        return strawberry.type(kind, description=description)
+        return reached(description)(kind)
 
     return decorate
 

@@ -7,6 +7,7 @@ import strawberry
 
 from app import paging
 from schema.fields import Answer, Argument, field
+from schema.rules import reached
 
 Item = TypeVar("Item")
 
@@ -16,7 +17,7 @@ class EdgeRow(NamedTuple):
     node: Any
 
 
-@strawberry.type(description="Where a page lies in its list.")
+@reached("Where a page lies in its list.")
 class PageInfo:
     has_next_page: bool = strawberry.field(description="There is more behind `endCursor`.")
     has_previous_page: bool = strawberry.field(description="There is something before `startCursor`.")
@@ -45,13 +46,13 @@ def _total_count(context: Any, page: paging.Page[Any]) -> Awaitable[int]:
     return page.count()
 
 
-@strawberry.type(description="One object of a page, and its place.")
+@reached("One object of a page, and its place.")
 class Edge(Generic[Item]):
     cursor: str = strawberry.field(description="The place of this object; pages can go on from it.")
     node: Item = strawberry.field(description="The object.")
 
 
-@strawberry.type(description="One page of a list.")
+@reached("One page of a list.")
 class Connection(Generic[Item]):
     edges = field(_edges, list[Edge[Item]], "The objects with their cursors.")
     nodes = field(_nodes, list[Item], "The objects alone.")

@@ -5,6 +5,7 @@ import enum
 import strawberry
 
 from app.errors import DomainError
+from schema.rules import reached
 
 
 @strawberry.enum(description="Why a mutation changed nothing. New codes may be added.")
@@ -33,7 +34,7 @@ class ErrorCode(enum.Enum):
     LIMIT_REACHED = strawberry.enum_value("LIMIT_REACHED", description="There are as many as there may be.")
 
 
-@strawberry.type(description="A refusal that a person can mend.")
+@reached("A refusal that a person can mend.")
 class UserError:
     message: str = strawberry.field(description="A sentence for people.")
     code: ErrorCode = strawberry.field(description="The same, for programs.")

@@ -16,6 +16,7 @@ from schema.fields import Argument, described, field, mutation, query
 from schema.nodes import ID, Node, node, public_id
 from schema.paging import PAGE, Connection, connection
 from schema.payloads import ERRORS, UserError
+from schema.rules import reached
 from schema.tasks import TASK_FILTER, Task
 from schema.tickets import TICKET_FILTER, Ticket
 from schema.users import User
@@ -38,7 +39,7 @@ def _name(context: Any, project: models.Project) -> str | None:
     return project.repository_name
 
 
-@strawberry.type(description="The repository that a project works on.")
+@reached("The repository that a project works on.")
 class Repository:
     host = field(_host, RepositoryHost, "GitHub, or any other remote that `git clone` takes.")
     owner = field(_owner, str | None, "Its owner, on GitHub.")
@@ -47,13 +48,13 @@ class Repository:
     default_branch: str = strawberry.field(description="The branch that work starts from.")
 
 
-@strawberry.type(description="A member of a project.")
+@reached("A member of a project.")
 class Membership:
     user = field(resolve.user_of_membership, User, "Who.")
     role: Role = strawberry.field(description="What they may do.")
 
 
-@strawberry.type(description="The machine that a sandbox gets.")
+@reached("The machine that a sandbox gets.")
 class SandboxResources:
     cpu: int = strawberry.field(description="Processors.")
     memory_gb: int = strawberry.field(description="Memory in GiB.")
@@ -62,7 +63,7 @@ class SandboxResources:
     image: str | None = strawberry.field(description="The container image to start from.")
 
 
-@strawberry.type(description="How a project's work is done.")
+@reached("How a project's work is done.")
 class ProjectSettings:
     concurrency: int = strawberry.field(description="Sandboxes that may run at once for this project.")
     max_attempts: int = strawberry.field(description="Attempts that a task gets.")
@@ -210,7 +211,7 @@ class RemoveMemberInput:
     user_id: strawberry.ID = strawberry.field(description="The member's id.")
 
 
-@strawberry.type(description="The project.")
+@reached("The project.")
 class ProjectPayload:
     project: Project | None = strawberry.field(default=None, description="The project, unless there are errors.")
     errors: list[UserError] = strawberry.field(default_factory=list, description=ERRORS)

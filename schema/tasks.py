@@ -12,6 +12,7 @@ from resolvers import tickets as resolve_tickets
 from schema.fields import Argument, described, field, later, many, mutation, query
 from schema.nodes import ID, Node, node, public_id
 from schema.payloads import ERRORS, UserError
+from schema.rules import reached
 
 described(Priority, "How soon something is wanted.")
 described(TaskPhase, "What sort of step a task is.")
@@ -20,7 +21,7 @@ described(WaitCode, "What holds a task back.")
 described(FailureCode, "How something ended without a result.")
 
 
-@strawberry.type(description="One thing that holds a task back.")
+@reached("One thing that holds a task back.")
 class WaitReason:
     code: WaitCode = strawberry.field(description="What sort of thing.")
     message: str = strawberry.field(description="A sentence, with what would clear it.")
@@ -40,7 +41,7 @@ def _retryable(context: Any, task: models.Task) -> bool:
     return TaskStatus.PENDING in tasks.MOVES[task.status]
 
 
-@strawberry.type(description="Why something ended without a result.")
+@reached("Why something ended without a result.")
 class Failure:
     code = field(_code, FailureCode, "What sort of end it was.")
     message = field(_message, str, "A sentence for people.")
@@ -123,7 +124,7 @@ class RetryTaskInput:
     )
 
 
-@strawberry.type(description="The task.")
+@reached("The task.")
 class TaskPayload:
     task: Task | None = strawberry.field(default=None, description="The task, unless there are errors.")
     errors: list[UserError] = strawberry.field(default_factory=list, description=ERRORS)

@@ -12,6 +12,7 @@ from schema.fields import Argument, described, field, later, many, mutation, que
 from schema.nodes import ID, Node, node, public_id
 from schema.paging import connection
 from schema.payloads import ERRORS, UserError
+from schema.rules import reached
 from schema.tasks import TASK_FILTER, Task
 from schema.users import User
 
@@ -97,7 +98,7 @@ class SetTicketBlockersInput:
     blocked_by: list[strawberry.ID] = strawberry.field(description="Tickets that must end first; empty for none.")
 
 
-@strawberry.type(description="The ticket.")
+@reached("The ticket.")
 class TicketPayload:
     ticket: Ticket | None = strawberry.field(default=None, description="The ticket, unless there are errors.")
     errors: list[UserError] = strawberry.field(default_factory=list, description=ERRORS)

@@ -11,6 +11,7 @@ from resolvers import users as resolve
 from schema.fields import described, field, mutation, query
 from schema.nodes import Node, node, public_id
 from schema.payloads import ERRORS, UserError
+from schema.rules import reached
 
 AuthorKind = described(enums.PrincipalKind, "Who does something.", name="AuthorKind")
 
@@ -44,7 +45,7 @@ def _kind(context: Any, principal: auth.Principal) -> PrincipalKind:
     return PrincipalKind(principal.kind.value)
 
 
-@strawberry.type(description="Who is asking: a person, a service account, or a sandbox's own worker.")
+@reached("Who is asking: a person, a service account, or a sandbox's own worker.")
 class Viewer:
     kind = field(_kind, PrincipalKind, "What sort of caller this is.")
     user = field(resolve.user_of_viewer, User | None, "The account, when it is a person or a service.")
@@ -92,7 +93,7 @@ def _sign_in_url(context: Any, payload: "UserPayload") -> str | None:
     return f"{context.services.address}/sign-in?token={payload.sign_in_secret}"
 
 
-@strawberry.type(description="The account.")
+@reached("The account.")
 class UserPayload:
     sign_in_secret: strawberry.Private[str | None] = None
     user: User | None = strawberry.field(default=None, description="The account, unless there are errors.")
@@ -102,7 +103,7 @@ class UserPayload:
     errors: list[UserError] = strawberry.field(default_factory=list, description=ERRORS)
 
 
-@strawberry.type(description="The access token.")
+@reached("The access token.")
 class AccessTokenPayload:
     access_token: AccessToken | None = strawberry.field(default=None, description="The token, unless there are errors.")
     token: str | None = strawberry.field(default=None, description="Its text. Shown this once.")

@@ -8,30 +8,48 @@ import strawberry
 import schema
 from app import auth
 from app.errors import AppError
-from app.models import Project
 from resolvers.projects import project
-from schema.fields import query, require_rules
+from schema.fields import query
+from schema.rules import reached, require_rules
 from tests import world as w
 from tests.schema import built, scene
 
 
-@strawberry.type
+@reached("An object whose plain fields follow it.")
 class Careful:
-    guarded: str = query(project, str, "Asks first.", rule=auth.SIGNED_IN)
+    name: str = "careful"
 
 
 @strawberry.type
 class Careless:
+    name: str = "careless"
+
+
+@strawberry.type
+class CarefulQuery:
+    guarded: Careful = query(project, Careful, "Asks first.", rule=auth.SIGNED_IN)
+
+
+@strawberry.type
+class CarelessQuery:
     @strawberry.field
     def open_to_all(self) -> str:
-        return Project.__tablename__
+        return "whatever"
 
 
-def test_a_root_field_without_a_rule_is_refused():
-    """By its name; with a rule it passes."""
-    require_rules(Careful)
-    with pytest.raises(AppError, match=r"Careless\.open_to_all declares no rule"):
-        require_rules(Careful, Careless)
+@strawberry.type
+class CarelessTypeQuery:
+    guarded: Careless = query(project, Careless, "Asks first.", rule=auth.SIGNED_IN)
+
+
+@pytest.mark.parametrize(
+    ("root", "field"), [(CarelessQuery, "CarelessQuery.open_to_all"), (CarelessTypeQuery, "Careless.name")]
+)
+def test_a_field_without_a_rule_is_refused(root, field):
+    """By its name, on a root and on any object; with rules everywhere a schema passes."""
+    require_rules(strawberry.Schema(CarefulQuery))
+    with pytest.raises(AppError, match=f"{field} declares no rule"):
+        require_rules(strawberry.Schema(root))
 
 
 def test_every_rule_names_an_argument_that_is_there():
