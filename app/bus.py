@@ -23,6 +23,7 @@ EVERYTHING = "*"  # said after a gap: any topic may have been rung meanwhile
 PUBLISH_SECONDS = 1.0
 RECONNECT_SECONDS = 0.2
 RECONNECT_LIMIT_SECONDS = 5.0
+CANCEL_SECONDS = 0.1
 PROBE_SECONDS = 5.0  # a connection on which nothing comes for so long is asked whether it lives
 WAITING_RINGS = 10_000
 SEQ = re.compile("[0-9]{1,19}")
@@ -71,7 +72,7 @@ class Bus:
                 yield
             finally:
                 for task in tasks:
-                    task.cancel()
+                    await _end(task)
 
     def ring(self, topic: str, seq: int) -> None:
         """Never waits and never fails: what is lost here costs its hearers one poll."""
@@ -140,9 +141,7 @@ class RedisBackend(BroadcastBackend):
 
     async def disconnect(self) -> None:
         if self._reader:
-            self._reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reader
+            await _end(self._reader)
         await self._redis.aclose()
 
     async def subscribe(self, channel: str) -> None:
@@ -209,3 +208,10 @@ async def _next_message(pubsub: PubSub) -> dict[str, Any]:
             raise TimeoutError
         await pubsub.ping()
         asked = True
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel until it has ended: redis-py loses a cancellation that meets a timeout of its own, and would read on."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_SECONDS)

@@ -1,5 +1,6 @@
 """The connection to Postgres: one pool, short sessions, and one sentence when it cannot be reached."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
-from app.errors import RequestError
+from app.errors import Unavailable
 
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 10
@@ -19,9 +20,14 @@ CONNECTION_LIFE_SECONDS = 1800
 UNREACHABLE = ("08", "53300", "57P")  # no connection, none left, and a server that starts or stops
 
 
-class DatabaseUnavailable(RequestError):
+class DatabaseUnavailable(Unavailable):
+    def __init__(self, message: str = "The database cannot be reached right now. Try again in a moment.") -> None:
+        super().__init__(message)
+
+
+class DatabaseBusy(DatabaseUnavailable):
     def __init__(self) -> None:
-        super().__init__("The database cannot be reached right now. Try again in a moment.")
+        super().__init__("All connections to the database are in use. Try again in a moment.")
 
 
 class Database:
@@ -46,6 +52,7 @@ class Database:
             },
         )
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+        self.background = asyncio.Semaphore(max(1, connections // 2))  # streams leave the other half to requests
         self._told: list[Callable[[Mapping[Any, Any]], None]] = []
 
     def after_commit(self, tell: Callable[[Mapping[Any, Any]], None]) -> None:
@@ -54,10 +61,16 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
-        """A short session for reads. Nothing is written through it."""
-        with _reachable():
-            async with self._sessions() as session:
-                yield session
+        """A short session for reads. Nothing is written through it, so what was read counts however it ends."""
+        complete = False
+        try:
+            with _reachable():
+                async with self._sessions() as session:
+                    yield session
+                    complete = True
+        except DatabaseUnavailable:
+            if not complete:  # else only the way back into the pool failed, and the pool has seen to it
+                raise
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[AsyncSession]:
@@ -89,7 +102,9 @@ class _reachable:  # noqa: N801 - reads as the phrase `with _reachable()`
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, DBAPIError) and (error.connection_invalidated or _says_unreachable(error.orig)):
             raise DatabaseUnavailable from error
-        if isinstance(error, OSError | PoolTimeout | asyncpg.InterfaceError) or _says_unreachable(error):
+        if isinstance(error, PoolTimeout):
+            raise DatabaseBusy from error
+        if isinstance(error, OSError | asyncpg.InterfaceError) or _says_unreachable(error):
             raise DatabaseUnavailable from error
 
 

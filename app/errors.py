@@ -32,6 +32,10 @@ class BadUserInput(RequestError):
     code = "BAD_USER_INPUT"
 
 
+class Unavailable(RequestError):
+    """What the answer needs is away for a moment; the same request may succeed soon."""
+
+
 class DomainError(AppError):
     """What a person can mend: data in a mutation's payload, a top-level error in a query."""
 

@@ -18,6 +18,7 @@ from app.models import LoopRun, Task
 
 VERSION = version("omoios")
 RUNS_KEPT = timedelta(days=1)
+LATELY = timedelta(minutes=5)  # longer than any loop's pause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,12 @@ async def loops(session: AsyncSession) -> Sequence[LoopRun]:
         select(LoopRun).ext(distinct_on(LoopRun.name)).order_by(LoopRun.name, LoopRun.last_run_at.desc())
     )
     return found.all()
+
+
+async def orchestrated(session: AsyncSession) -> bool:
+    """Whether any process runs the loops, as far as they have said lately."""
+    recently = select(LoopRun.name).where(LoopRun.last_run_at > clock.now() - LATELY)
+    return bool(await session.scalar(select(recently.exists())))
 
 
 async def backlog(session: AsyncSession) -> Backlog:

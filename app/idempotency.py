@@ -1,11 +1,11 @@
 """The same key with the same input is the same request: it is done once, and answered with the same object."""
 
 import hashlib
+import json
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-import orjson
 from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -21,8 +21,7 @@ NOTHING_YET = UUID(int=0)
 
 
 def fingerprint(given: Any) -> bytes:
-    encoded = orjson.dumps(given, default=str, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
-    return hashlib.sha256(encoded).digest()
+    return hashlib.sha256(json.dumps(given, default=str, sort_keys=True).encode()).digest()
 
 
 async def claim(tx: Transaction, operation: str, key: str, given: Any) -> UUID | None:

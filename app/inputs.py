@@ -10,6 +10,7 @@ from app.errors import BadUserInput, DomainError, InvalidInput, Several
 LINE_CHARS = 200
 BLOCK_CHARS = 64_000
 KEY_CHARS = 200
+IDS = ("_id", "blocked_by", "depends_on")
 
 
 class Checks:
@@ -37,28 +38,28 @@ class Checks:
         if problem := unstorable(value) or (
             "cannot have line breaks or control characters" if _controls(value) else ""
         ):
-            self.refuse(f"{path[-1]} {problem}.", path)
+            self.refuse(f"{_named(path)} {problem}.", path)
         elif not _visible(value):
-            self.refuse(f"{path[-1]} cannot be empty.", path)
+            self.refuse(f"{_named(path)} cannot be empty.", path)
         elif len(value) > chars:
-            self.refuse(f"{path[-1]} has {len(value)} characters; {chars} is the most.", path)
+            self.refuse(f"{_named(path)} has {len(value)} characters; {chars} is the most.", path)
         return value
 
     def block(self, value: str, *path: str, chars: int = BLOCK_CHARS) -> str:
         """Text of any shape, which may be empty."""
         if problem := unstorable(value):
-            self.refuse(f"{path[-1]} {problem}.", path)
+            self.refuse(f"{_named(path)} {problem}.", path)
         elif len(value) > chars:
-            self.refuse(f"{path[-1]} has {len(value)} characters; {chars} is the most.", path)
+            self.refuse(f"{_named(path)} has {len(value)} characters; {chars} is the most.", path)
         return value
 
     def between(self, value: float, low: float, high: float, *path: str) -> None:
         if not low <= value <= high:  # also what a NaN answers
-            self.refuse(f"{path[-1]} must be between {low:g} and {high:g}.", path)
+            self.refuse(f"{_named(path)} must be between {low:,} and {high:,}.", path)
 
     def at_most(self, values: Sequence[object], limit: int, *path: str) -> None:
         if len(values) > limit:
-            self.refuse(f"{path[-1]} has {len(values)} entries; {limit} is the most.", path)
+            self.refuse(f"{_named(path)} has {len(values)} entries; {limit} is the most.", path)
 
 
 def unstorable(value: str) -> str:
@@ -84,6 +85,11 @@ def _visible(value: str) -> bool:
     return any(unicodedata.category(character)[0] not in "CZ" for character in value)
 
 
+def _named(path: Sequence[str]) -> str:
+    """The last name on the path; an entry of a list goes by the list's name."""
+    return f"{path[-2]}[{path[-1]}]" if len(path) > 1 and path[-1].isdecimal() else path[-1]
+
+
 def _controls(value: str) -> bool:
     return any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in value)
 
@@ -105,10 +111,11 @@ def camel(name: str) -> str:
 def _unstorable_places(given: Any, path: Sequence[str]) -> Iterator[DomainError]:
     if isinstance(given, str):
         if problem := unstorable(given):
-            yield InvalidInput(f"{path[-1]} {problem}.", path=path)
+            yield InvalidInput(f"{_named(path)} {problem}.", path=path)
     elif isinstance(given, Mapping):
         for name, value in given.items():
-            yield from _unstorable_places(value, [*path, camel(name)])
+            if not name.endswith(IDS):  # what is wrong with an id is always that there is nothing with it
+                yield from _unstorable_places(value, [*path, camel(name)])
     elif isinstance(given, list | tuple):
         for place, value in enumerate(given):
             yield from _unstorable_places(value, [*path, str(place)])

@@ -35,6 +35,10 @@ def configure(*, production: bool) -> None:
     root.setLevel(logging.WARNING)
     for ours in ("app", "orchestrator", "resolvers", "schema"):
         logging.getLogger(ours).setLevel(logging.INFO)
+    # Uvicorn says this of every handshake that was refused with an answer, which anybody may cause without a token.
+    logging.getLogger("uvicorn.error").addFilter(
+        lambda record: "without completing handshake" not in record.getMessage()
+    )
     logging.captureWarnings(capture=True)
 
 

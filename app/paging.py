@@ -146,8 +146,8 @@ def cut(found: Sequence[Row], order: Order, arguments: Arguments, *, cursors: Cu
     if arguments.backwards:
         rows.reverse()
     keys = [cursors.write(getattr(row, order.column.key)) for row in rows]
-    has_next = arguments.before is not None if arguments.backwards else more
-    has_previous = more if arguments.backwards else arguments.after is not None
+    has_next = arguments.before is not None or (more and not arguments.backwards)
+    has_previous = arguments.after is not None or (more and arguments.backwards)
     return Page(rows=rows, cursors=keys, has_next=has_next, has_previous=has_previous, count=count)
 
 

@@ -28,7 +28,7 @@ BRANCH_NAME = re.compile(
     r"(?!-|/|@$|HEAD$|.*(?:\.\.|//|@\{|\.$)|(?:.*/)?(?:\.|$)|.*\.lock(?:/|$))[^\x00-\x20~^:?*\[\\\x7f]{1,200}"
 )
 CLONE_URL = re.compile(r"(?:https?|ssh|git|file)://\S+|\w[\w.-]*@\w[\w.-]*:\S+|/\S+")
-URL_PASSWORD = re.compile(r"https?://[^/]*@|\w+://[^/]*:[^/]*@")
+URL_PASSWORD = re.compile(r"https?://[^?#]*@|https?://[^#]*\?|\w+://[^/]*:[^/]*@")
 NEWEST_FIRST = paging.Order(Project.id, descending=True)
 
 
@@ -153,8 +153,8 @@ async def archive(tx: Transaction, project_id: UUID, *, archived: bool) -> Proje
 
 
 async def set_member(tx: Transaction, project_id: UUID, *, email: str, role: Role) -> Project:
-    """Add a user, or give one another role. The last owner stays an owner."""
-    project = await lock(tx.session, project_id)
+    """Add a user, or give one another role, also in an archived project. The last owner stays an owner."""
+    project = await lock(tx.session, project_id, even_archived=True)
     user = await users.by_email(tx.session, email)
     if user is None:
         raise InvalidInput("Nobody has an account with this address; an admin can create one.", path=["email"])
@@ -177,8 +177,8 @@ async def set_member(tx: Transaction, project_id: UUID, *, email: str, role: Rol
 
 
 async def remove_member(tx: Transaction, project_id: UUID, user_id: UUID) -> Project:
-    """From the next moment on they see nothing of it, live streams included."""
-    project = await lock(tx.session, project_id)
+    """From the next moment on they see nothing of it, live streams included. Archived or not, access can be taken."""
+    project = await lock(tx.session, project_id, even_archived=True)
     await _keep_an_owner(tx.session, project_id, without=user_id)
     gone = await tx.session.scalar(
         delete(Membership)
@@ -208,7 +208,7 @@ async def lock(session: AsyncSession, project_id: UUID, *, even_archived: bool =
     return project
 
 
-async def hold(session: AsyncSession, project_id: UUID) -> None:
+async def hold(session: AsyncSession, project_id: UUID, *, even_archived: bool = False) -> None:
     """For a change of one part of the project: others may hold it too, but nobody archives it meanwhile.
 
     Locks are taken in this order everywhere: project, ticket, task, stream.
@@ -219,7 +219,9 @@ async def hold(session: AsyncSession, project_id: UUID) -> None:
         .with_for_update(read=True)
         .execution_options(populate_existing=True)
     )
-    _require_active(found.one())
+    project = found.one()
+    if not even_archived:
+        _require_active(project)
 
 
 async def by_ids(session: AsyncSession, project_ids: Sequence[UUID]) -> Sequence[Project]:
@@ -303,7 +305,8 @@ def _repository(checks: Checks, given: Mapping[str, str | None]) -> dict[str, An
             checks.refuse("cloneUrl is no address that `git clone` takes.", ["repository", "cloneUrl"])
         elif URL_PASSWORD.match(url):
             checks.refuse(
-                "cloneUrl must not carry a user or password; set a credential instead.", ["repository", "cloneUrl"]
+                "cloneUrl must not carry a user, a password or a query; set a credential instead.",
+                ["repository", "cloneUrl"],
             )
         return _repository_columns(RepositoryHost.GIT, clone_url=url, default_branch=branch)
     if url or not owner or not name:

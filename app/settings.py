@@ -1,7 +1,5 @@
 """Every knob, read once: parameters beat the environment, which beats the YAML file, which beats the defaults."""
 
-
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -65,6 +63,8 @@ class Settings:
     document_root_fields: int = knob(20, "OMOI_DOCUMENT_ROOT_FIELDS", "Root fields of an operation.")
     document_cost: int = knob(10_000, "OMOI_DOCUMENT_COST", "Static cost of an operation: objects it may return.")
     query_seconds: float = knob(10.0, "OMOI_QUERY_SECONDS", "Time limit of a query or mutation.")
+    connections: int = knob(5_000, "OMOI_CONNECTIONS", "Sockets and event streams at once, for one process.")
+    account_connections: int = knob(1_000, "OMOI_ACCOUNT_CONNECTIONS", "Of these, for one account.")
     socket_operations: int = knob(50, "OMOI_SOCKET_OPERATIONS", "Operations at once on one socket.")
     socket_init_seconds: float = knob(10.0, "OMOI_SOCKET_INIT_SECONDS", "Time for connection_init.")
     documents: Path | None = knob(None, "OMOI_DOCUMENTS", "Manifest of trusted documents: JSON, sha256 to text.")

@@ -128,12 +128,13 @@ async def follow(
     with bus.listen(topic(source.stream_id)) as bell:
         while True:
             try:
-                async with db.reading() as session:
-                    batch, place = await _next(session, source, wanted if place is None else place)
+                async with db.background, db.reading() as session:
+                    batch, reached = await _next(session, source, wanted if place is None else place)
             except DatabaseUnavailable as error:  # it comes back, and so does the stream
                 log.info("stream_read_failed", stream=str(source.stream_id), error=error.message)
                 await bell.wait(poll_seconds)
                 continue
+            place = reached  # only now: what could not be handed on is read again
             if batch.rows or batch.reset or not announced:
                 announced = announced or batch.caught_up
                 yield batch

@@ -120,10 +120,10 @@ async def set_dependencies(tx: Transaction, task_id: UUID, depends_on: Sequence[
 
 
 async def cancel(tx: Transaction, task_id: UUID, *, reason: str | None) -> Task:
-    """PENDING, ASSIGNED or RUNNING → CANCELLED. A task that has ended stays as it ended."""
+    """PENDING, ASSIGNED or RUNNING → CANCELLED. A task that has ended stays as it ended. Archived or not."""
     with Checks() as checks:
         reason = checks.line(reason, "reason") if reason else f"Cancelled by {tx.principal.name}."[:LINE_CHARS]
-    await projects.hold(tx.session, await project_of(tx.session, task_id))
+    await projects.hold(tx.session, await project_of(tx.session, task_id), even_archived=True)
     task = await _lock(tx.session, task_id)
     if task.status is TaskStatus.CANCELLED:
         return task
@@ -315,6 +315,9 @@ async def _open_blockers(session: AsyncSession, ticket_ids: Sequence[UUID]) -> M
 
 
 def _ticket_reasons(ticket: Ticket, blockers: Sequence[Ticket]) -> list[Reason]:
+    if ticket.status in CLOSED_TICKETS:
+        message = f"#{ticket.number} is {ticket.status.name}. Move it back to go on."
+        return [Reason(code=WaitCode.TICKET_BLOCKED, message=message, blocker=ticket)]
     reasons = [
         Reason(
             code=WaitCode.TICKET_BLOCKED,

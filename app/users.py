@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app import ids
 from app.enums import PrincipalKind
 from app.errors import Conflict
-from app.inputs import Checks
+from app.inputs import Checks, unstorable
 from app.models import User
 from app.transactions import Transaction
 
@@ -41,6 +41,8 @@ async def create(
 
 
 async def by_email(session: AsyncSession, email: str) -> User | None:
+    if unstorable(email):
+        return None
     found = await session.scalars(select(User).where(func.lower(User.email) == email.strip().lower()))
     return found.one_or_none()
 

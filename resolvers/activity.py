@@ -30,7 +30,7 @@ async def activity_of_project(context: Context, project: Project, **page: Any) -
     return paging.Page(entries, found.cursors, found.has_next, found.has_previous, found.count)
 
 
-async def follow(context: Context, root: Any, project_id: str, after: str | None) -> AsyncGenerator[Batch]:
+async def follow(context: Context, root: Any, project_id: str, after: str | None = None) -> AsyncGenerator[Batch]:
     services = context.services
     batches = activity.follow(
         services.db,

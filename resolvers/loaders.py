@@ -7,7 +7,7 @@ from uuid import UUID
 
 from strawberry.dataloader import DataLoader
 
-from app import activity, graphs, paging, projects, tasks, tickets, tokens, users
+from app import activity, graphs, health, paging, projects, tasks, tickets, tokens, users
 from app.auth import Principal
 from app.db import Database
 from app.errors import NotFound
@@ -82,7 +82,8 @@ class Loaders:
 
     async def _waiting(self, keys: list[Any]) -> list[Any]:
         async with self._db.reading() as session:
-            found = await tasks.waiting_for(session, keys, orchestrated=self._orchestrated)
+            orchestrated = self._orchestrated or await health.orchestrated(session)
+            found = await tasks.waiting_for(session, keys, orchestrated=orchestrated)
         return [found[task.id] for task in keys]
 
     async def _ticket_pages(self, keys: list[TicketList]) -> list[Any]:

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app import auth, idempotency, inputs, projects, tasks, tickets, transactions, users
+from app import auth, idempotency, ids, inputs, projects, tasks, tickets, transactions, users
 from app.auth import Rule
-from app.errors import DomainError, Several
+from app.errors import DomainError, NotFound, Several
 from app.transactions import Transaction
 from resolvers.context import Context
 
@@ -53,6 +53,8 @@ async def _once(tx: Transaction, mutation: Mutation, key: str | None, given: Giv
         return await _do(tx, mutation, given)
     earlier = await idempotency.claim(tx, mutation.name, key, given)
     if earlier is not None:
+        if await auth.role_for(tx.session, tx.principal, ids.encode(mutation.answers, earlier)) is None:
+            raise NotFound  # it was theirs once
         [row] = await READERS[mutation.answers](tx.session, [earlier])
         return {mutation.answers: row}
     made = await _do(tx, mutation, given)

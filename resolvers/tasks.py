@@ -79,7 +79,7 @@ async def _page(
     context: Context,
     kind: str,
     parent_id: UUID,
-    filter: Mapping[str, Any] | None,
+    filter: Mapping[str, Any] | None = None,
     **page: Any,
 ) -> paging.Page[Task]:
     given = dict(filter or {})

@@ -21,7 +21,7 @@ async def ticket(context: Context, root: Any, id: str) -> Ticket:
 async def tickets_of_project(
     context: Context,
     project: Project,
-    filter: Mapping[str, Any] | None,
+    filter: Mapping[str, Any] | None = None,
     **page: Any,
 ) -> paging.Page[Ticket]:
     wanted = tickets.Filter(**{name: _frozen(value) for name, value in (filter or {}).items()})

@@ -1,14 +1,18 @@
 """Who may speak to the endpoint: what a connection brings as credentials, and whom to ask about them."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from starlette.types import Scope
 
 from app.auth import Credentials, Principal
-from app.errors import AppError
+from app.errors import AppError, Unavailable
+from app.settings import Settings
 
 Authenticate = Callable[[Credentials], Awaitable[Principal]]
 UntilRevoked = Callable[[Principal], Awaitable[AppError]]
@@ -18,11 +22,53 @@ COOKIE = "omoi_session"
 MARK = "omoi-client"
 
 
+class Crowded(Unavailable):
+    """There are as many connections as there may be; another replica, or a later moment, may have room."""
+
+    def __init__(self) -> None:
+        super().__init__("This server has as many open connections as it takes. Try again in a moment.")
+
+
+class Room:
+    """How many sockets and event streams are open, in all and for each account."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._all, self._each = settings.connections, settings.account_connections
+        self._accounts: Counter[UUID] = Counter()
+        self.taken = 0
+
+    @contextmanager
+    def place(self, principal: Principal | None = None) -> Iterator[None]:
+        """A place for one connection; without a principal it is one of all, with one also one of the account's."""
+        if self.taken >= self._all:
+            raise Crowded
+        self.taken += 1
+        try:
+            with self.seat(principal) if principal else nullcontext():
+                yield
+        finally:
+            self.taken -= 1
+
+    @contextmanager
+    def seat(self, principal: Principal) -> Iterator[None]:
+        """One of the account's places, for a connection that has a place already."""
+        if self._accounts[principal.id] >= self._each:
+            raise Crowded
+        self._accounts[principal.id] += 1
+        try:
+            yield
+        finally:
+            self._accounts[principal.id] -= 1
+            if not self._accounts[principal.id]:
+                del self._accounts[principal.id]
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     authenticate: Authenticate
     until_revoked: UntilRevoked
     origins: Callable[[str], bool]
+    room: Room
 
     async def ended(self, principal: Principal) -> Exception:
         """Wait until this principal may act no longer, and say why. Not being able to tell is a reason too."""

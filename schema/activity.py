@@ -83,5 +83,5 @@ class ActivitySubscription:
         "A project's feed, with each changed object: first what came after `after`, or all of it, then live.",
         rule=auth.viewer("project_id"),
         project_id=Argument(strawberry.ID, "The project's id."),
-        after=Argument(str | None, "Go on after this cursor.", None),
+        after=Argument(str | None, "Go on after this cursor.", strawberry.UNSET),
     )

@@ -1,5 +1,6 @@
 """The endpoint /graphql: HTTP as GraphQL over HTTP wants it. Event streams and sockets are handed on."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from urllib.parse import parse_qsl
@@ -9,10 +10,10 @@ from graphql import OperationType
 from starlette.types import Receive, Scope, Send
 
 from app.auth import Principal
-from app.errors import BadUserInput, RequestError
+from app.errors import BadUserInput, RequestError, Unavailable
 from app.settings import Settings
 from schema import wire
-from schema.access import Access, Authenticate, Headers, UntilRevoked, request_id_of
+from schema.access import Access, Authenticate, Headers, Room, UntilRevoked, request_id_of
 from schema.answers import Answer, Answers, Caller, MakeContext, Observe, Request, read, refusal
 from schema.errors import CostExceeded, Refused, Whose
 from schema.execution import Operation
@@ -65,7 +66,7 @@ class Endpoint:
         observe: Observe | None = None,
     ) -> None:
         self._settings = settings
-        self._access = Access(authenticate, until_revoked, origins)
+        self._access = Access(authenticate, until_revoked, origins, Room(settings))
         self._answers = Answers(schema, settings, make_context, observe)
         self._open: set[Socket | EventStream] = set()
         self._draining = False
@@ -105,9 +106,13 @@ class Endpoint:
             return
         except NotServed as error:
             await exchange.reply(refusal(error, exchange.whose), error.status, error.headers)
+        except asyncio.CancelledError:
+            if not self._draining:
+                raise
+            await exchange.reply(refusal(Unavailable("The server is restarting."), exchange.whose), 503)
         except Exception as error:  # noqa: BLE001 - the edge: whatever it was, the client gets an answer
             answer = refusal(error, exchange.whose)
-            status = _status(answer)
+            status = 503 if isinstance(error, Unavailable) else _status(answer)
             await exchange.reply(answer, status, SIGN_IN if status == 401 else ())
 
     async def _serve(self, exchange: "Exchange") -> None:
@@ -115,7 +120,12 @@ class Endpoint:
             raise NotServed(405, "GraphQL is served by GET and POST.", ALLOW_BOTH)
         exchange.negotiate()
         principal = await self._access.authenticate(self._access.from_headers(exchange.headers))
-        request = read(await exchange.payload(self._settings.body_bytes))
+        try:
+            async with asyncio.timeout(self._settings.query_seconds):
+                payload = await exchange.payload(self._settings.body_bytes)
+        except TimeoutError:
+            raise NotServed(408, "The body took too long to arrive.") from None
+        request = read(payload)
         try:
             operation = self._answers.prepare(request, principal)
         except (Refused, RequestError) as error:
@@ -131,7 +141,9 @@ class Endpoint:
             await self._say(exchange, await self._answers.answer(operation, request, caller))
         elif exchange.streams:
             answers, ended = self._answers.stream(operation, request, caller), partial(self._access.ended, who)
-            await self._run(EventStream(exchange.receive, exchange.send, answers, ended, exchange.whose))
+            stream = EventStream(exchange.receive, exchange.send, answers, ended, exchange.whose)
+            with self._access.room.place(who):
+                await self._run(stream)
         else:
             raise NotServed(406, f"Subscriptions are served over WebSocket, or to those who accept {EVENT_STREAM}.")
 

@@ -27,7 +27,7 @@ from graphql import (
 )
 from strawberry.schema.validation_rules.maybe_null import MaybeNullValidationRule
 
-from app.errors import BadUserInput
+from app.errors import BadUserInput, Unavailable
 from app.settings import Settings
 from schema.documents import digest
 from schema.errors import CostExceeded, Refused
@@ -173,6 +173,13 @@ class _Awaitables(dict[type, bool]):
         return self[type(value)]
 
 
+def _require_whole(result: ExecutionResult) -> None:
+    """End the stream before an event whose objects were away: the client resumes from its last cursor and gets them."""
+    for error in result.errors or ():
+        if isinstance(error.original_error, Unavailable | CostExceeded):
+            raise error.original_error
+
+
 class Execution:
     def __init__(self, schema: GraphQLSchema, settings: Settings) -> None:
         self._schema = schema
@@ -195,7 +202,9 @@ class Execution:
         try:
             async for event in source:
                 executor = self._executor(operation, variables, make_context(), root=event)
-                yield Event(await self._finish(executor), getattr(event, "cursor", None))
+                result = await self._finish(executor)
+                _require_whole(result)
+                yield Event(result, getattr(event, "cursor", None))
         finally:
             if isinstance(source, AsyncGenerator):
                 await source.aclose()

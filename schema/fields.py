@@ -134,7 +134,7 @@ def _with_signature(resolve: Answer, answer: Answer, gives: Any, takes: Mapping[
 def _plain(given: Any) -> Any:
     """Inputs as plain values: what a client left out is left out here too."""
     if isinstance(given, dict):
-        return {name: _plain(value) for name, value in given.items()}
+        return {name: _plain(value) for name, value in given.items() if value is not strawberry.UNSET}
     if isinstance(given, list):
         return [_plain(value) for value in given]
     if isinstance(given, enum.Enum) or not hasattr(given, "__strawberry_definition__"):

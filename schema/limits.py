@@ -206,7 +206,7 @@ class _Measure:
     def _merge(self, sets: list[tuple[GraphQLNamedType | None, SelectionSetNode]]) -> dict[str, list[Member]]:
         """The fields of one place in the answer by their response names."""
         merged: dict[str, list[Member]] = {}
-        spread: set[str] = set()
+        spread: dict[str, int] = {}
         waiting = list(sets)
         while waiting:
             parent, selection_set = waiting.pop()
@@ -219,10 +219,12 @@ class _Measure:
                     merged.setdefault(name, []).append((parent, selection))
                 elif isinstance(selection, InlineFragmentNode):
                     waiting.append((self._named(selection) or parent, selection.selection_set))
-                elif isinstance(selection, FragmentSpreadNode) and selection.name.value not in spread:
-                    spread.add(selection.name.value)
-                    waiting.extend(self._fragment(selection.name.value))
-        self._count_repeats(len(spread), *map(len, merged.values()))
+                elif isinstance(selection, FragmentSpreadNode):
+                    name = selection.name.value
+                    if name not in spread:
+                        waiting.extend(self._fragment(name))
+                    spread[name] = spread.get(name, 0) + 1
+        self._count_repeats(sum(spread.values()), *map(len, merged.values()))
         return merged
 
     def _fragment(self, name: str) -> Iterable[tuple[GraphQLNamedType | None, SelectionSetNode]]:
@@ -296,10 +298,10 @@ def check_variables(types: Mapping[str, GraphQLInputType], variables: Mapping[st
     while waiting:
         value, declared = waiting.pop()
         kind = get_nullable_type(declared)
+        counted += 1 + (len(value) if isinstance(value, list | dict) else 0)
+        if counted > VARIABLE_VALUES:
+            raise CostExceeded(f"The variables hold too many values; at most {VARIABLE_VALUES} are allowed.")
         if is_list_type(kind) and isinstance(value, list):
-            waiting.extend((item, kind.of_type) for item in value[: VARIABLE_VALUES + 1])
+            waiting.extend((item, kind.of_type) for item in value)
         elif is_input_object_type(kind) and isinstance(value, dict):
             waiting.extend((value[name], below.type) for name, below in kind.fields.items() if name in value)
-        counted += 1
-        if counted + len(waiting) > VARIABLE_VALUES:
-            raise CostExceeded(f"The variables hold too many values; at most {VARIABLE_VALUES} are allowed.")

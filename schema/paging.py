@@ -61,10 +61,10 @@ class Connection(Generic[Item]):
 
 
 PAGE = {
-    "first": Argument(int | None, "How many from the front, 1 to 100; 20 when nothing is said.", None),
-    "after": Argument(str | None, "Begin behind this cursor.", None),
-    "last": Argument(int | None, "How many from the end, 1 to 100.", None),
-    "before": Argument(str | None, "End before this cursor.", None),
+    "first": Argument(int | None, "How many from the front, 1 to 100; 20 when nothing is said.", strawberry.UNSET),
+    "after": Argument(str | None, "Begin behind this cursor.", strawberry.UNSET),
+    "last": Argument(int | None, "How many from the end, 1 to 100.", strawberry.UNSET),
+    "before": Argument(str | None, "End before this cursor.", strawberry.UNSET),
 }
 
 

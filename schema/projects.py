@@ -185,7 +185,7 @@ class UpdateProjectInput:
     name: str | None = strawberry.field(default=strawberry.UNSET, description="What people call it.")
     description: str | None = strawberry.field(default=strawberry.UNSET, description="What it is about.")
     repository: RepositoryInput | None = strawberry.field(
-        default=strawberry.UNSET, description="What it works on; null unlinks it."
+        default=strawberry.UNSET, description="What it works on, told as a whole; null unlinks it."
     )
     settings: ProjectSettingsInput | None = strawberry.field(
         default=strawberry.UNSET, description="How its work is done; only what is given is changed."

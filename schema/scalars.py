@@ -1,18 +1,21 @@
 """The scalars beyond GraphQL's own."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import strawberry
+
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 
 
 def _parsed(value: Any) -> datetime:
     """Only a moment with its offset says when it is."""
     if not isinstance(value, str):
         raise ValueError("A DateTime is written as text.")  # noqa: TRY004 - GraphQL's coercion reads ValueError
+    if not RFC_3339.fullmatch(value):
+        raise ValueError("A DateTime is written by RFC 3339 with its offset, e.g. 2026-01-31T12:00:00Z.")
     moment = datetime.fromisoformat(value)
-    if moment.tzinfo is None:
-        raise ValueError("A DateTime needs its offset, e.g. Z.")
     return moment.astimezone(UTC)
 
 

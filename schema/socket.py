@@ -4,23 +4,23 @@ import asyncio
 from contextlib import aclosing, suppress
 from typing import Any
 
-import orjson
 import structlog
 from graphql import OperationType
 from starlette.types import Receive, Scope, Send
 
 from app.auth import Credentials, Principal
-from app.errors import AppError, RequestError, Unauthenticated
+from app.errors import AppError, Forbidden, RequestError, Unauthenticated
 from app.settings import Settings
 from schema import wire
-from schema.access import Access, Headers, new_request_id
+from schema.access import Access, Crowded, Headers, new_request_id
 from schema.answers import Answer, Answers, Caller, Request, read, refusal
 from schema.errors import RateLimited, Whose
 
 PROTOCOL = "graphql-transport-ws"
 REASON_BYTES = 123  # what a close frame holds
 
-# Clients of graphql-ws give up for good on 1011 and 1009, so that neither is ever chosen here.
+# Clients of graphql-ws give up for good on 1011 and 1009, so that neither is ever chosen here. A frame several times
+# over the limit never gets here: the server in front of us closes with 1009 then.
 GOING_AWAY = 1012
 TRY_LATER = 1013
 
@@ -72,7 +72,10 @@ class Socket:
     async def run(self) -> None:
         try:
             await self._accept()
-            await self._serve()
+            with self._access.room.place():
+                await self._serve()
+        except Crowded as crowded:
+            await self._close(TRY_LATER, crowded.message)
         except Closing as closing:
             await self._close(closing.code, closing.reason)
         except Gone:
@@ -105,10 +108,11 @@ class Socket:
                 self._principal = await self._initialise()
         except TimeoutError:
             raise Closing(4408, "Connection initialisation timeout") from None
-        self._spawn(self._watch(self._principal))
-        await self._send(b'{"type":"connection_ack"}')
-        while True:
-            await self._take(await self._message(), self._principal)
+        with self._access.room.seat(self._principal):
+            self._spawn(self._watch(self._principal))
+            await self._send(b'{"type":"connection_ack"}')
+            while True:
+                await self._take(await self._message(), self._principal)
 
     async def _initialise(self) -> Principal:
         while (message := await self._message())["type"] != "connection_init":
@@ -129,7 +133,7 @@ class Socket:
         text = event.get("text")
         if text is None:
             raise Closing(4400, "Messages are text frames")
-        if len(text) > self._settings.frame_bytes:
+        if len(text) > self._settings.frame_bytes or len(text.encode(errors="replace")) > self._settings.frame_bytes:
             raise Closing(4400, f"A message has at most {self._settings.frame_bytes} bytes")
         try:
             message = wire.decode(text)
@@ -186,13 +190,18 @@ class Socket:
 
     async def _operate(self, id_: str, running: Running, request: Request, caller: Caller) -> None:
         with suppress(Gone):
-            last = await self._execute(id_, running, request, caller)
+            try:
+                last = await self._execute(id_, running, request, caller)
+            except Gone:
+                raise
+            except Exception as error:  # noqa: BLE001 - the edge: an operation must not end in silence
+                last = refusal(error, Whose(caller.request_id))
             # The id is free before the client learns that it is.
             self._operations.pop(id_, None)
             if last:
                 await self._send_error(id_, last)
             else:
-                await self._send(b'{"id":' + orjson.dumps(id_) + b',"type":"complete"}')
+                await self._send(b'{"id":' + wire.encode(id_) + b',"type":"complete"}')
 
     async def _execute(self, id_: str, running: Running, request: Request, caller: Caller) -> Answer | None:
         """Send every result. What is returned is the error that the operation ends with."""
@@ -200,7 +209,7 @@ class Socket:
             operation = self._answers.prepare(request, caller.principal)
         except Exception as error:  # noqa: BLE001 - the edge: a refusal, or a fault that is logged and masked
             return refusal(error, Whose(caller.request_id))
-        head = b'{"id":' + orjson.dumps(id_) + b',"type":"next","payload":'
+        head = b'{"id":' + wire.encode(id_) + b',"type":"next","payload":'
         if operation.kind is not OperationType.SUBSCRIPTION:
             answer = await self._answers.answer(operation, request, caller)
             if answer.errors:
@@ -263,6 +272,8 @@ def _id(message: dict[str, Any]) -> str:
 
 
 def _refused(credentials: Credentials, error: AppError) -> Closing:
+    if not isinstance(error, Unauthenticated | Forbidden):  # not the caller's fault, so that they may come back
+        return Closing(TRY_LATER, error.message)
     if isinstance(error, Unauthenticated) and credentials.bearer is None and credentials.cookie is None:
         return Closing(4401, "Unauthorized")
     return Closing(4403, error.message)

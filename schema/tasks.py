@@ -81,7 +81,7 @@ class TaskFilter:
     ticket_id: strawberry.ID | None = strawberry.field(default=strawberry.UNSET, description="Of this ticket.")
 
 
-TASK_FILTER = {"filter": Argument(TaskFilter | None, "Which of them.", None)}
+TASK_FILTER = {"filter": Argument(TaskFilter | None, "Which of them.", strawberry.UNSET)}
 
 
 @strawberry.input(description="A new task of a ticket, queued at once.")

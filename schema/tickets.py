@@ -55,7 +55,7 @@ class TicketFilter:
     )
 
 
-TICKET_FILTER = {"filter": Argument(TicketFilter | None, "Which of them.", None)}
+TICKET_FILTER = {"filter": Argument(TicketFilter | None, "Which of them.", strawberry.UNSET)}
 
 
 @strawberry.input(description="With `startTask` (the default) a first task is made from the ticket and queued at once.")

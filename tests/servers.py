@@ -231,8 +231,8 @@ class Valkey:
 @contextlib.asynccontextmanager
 async def valkey():
     server = Valkey()
-    await server.start()
     try:
+        await server.start()
         yield server
     finally:
         await server.client.aclose()

@@ -70,7 +70,9 @@ def config(
     if json_:
         print(json.dumps(rows, indent=2))
         return
-    table = Table("setting", "value", "from", "environment", "what it is", box=None)
+    table = Table(box=None)
+    for column in ("setting", "value", "from", "environment", "what it is"):
+        table.add_column(column, no_wrap=column in ("setting", "environment"), overflow="fold")
     for row in rows:
         value = "" if row["value"] is None else str(row["value"])
         table.add_row(row["name"], value, row["source"], row["environment"], row["about"])

@@ -21,8 +21,12 @@ from app.settings import Settings
 Result = TypeVar("Result")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
-user_commands = typer.Typer(no_args_is_help=True, help="Accounts of people and of programs.")
-token_commands = typer.Typer(no_args_is_help=True, help="Access tokens for programs.")
+user_commands = typer.Typer(
+    no_args_is_help=True, help="Accounts of people and of programs.", epilog="Example: omoi user list"
+)
+token_commands = typer.Typer(
+    no_args_is_help=True, help="Access tokens for programs.", epilog="Example: omoi token create --name ci"
+)
 
 
 @user_commands.command("create", epilog="Example: omoi user create ada@example.com --name Ada")

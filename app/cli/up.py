@@ -5,9 +5,12 @@ import contextlib
 import errno
 import getpass
 import os
+import shutil
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import uvicorn
 import uvloop
@@ -17,7 +20,7 @@ from app import auth, logs, tokens, transactions, users
 from app.cli import database
 from app.cli.database import HOLDER
 from app.db import Database
-from app.errors import CannotStart
+from app.errors import CannotStart, Conflict
 from app.main import Server
 from app.models import User
 from app.settings import Settings
@@ -25,6 +28,7 @@ from app.settings import Settings
 ADMIN_EMAIL = "admin@localhost"
 BACKLOG = 2048
 PING_SECONDS = 20.0
+FRAME_SLACK = 4
 
 
 class Process(uvicorn.Server):
@@ -72,7 +76,7 @@ async def _serve(settings: Settings, console: Console) -> None:
                 server_header=False,
                 lifespan="on",
                 ws="websockets-sansio",
-                ws_max_size=settings.frame_bytes,
+                ws_max_size=FRAME_SLACK * settings.frame_bytes,  # so that we hear of it, and close with a code of ours
                 ws_ping_interval=PING_SECONDS,
                 ws_ping_timeout=PING_SECONDS,
                 ws_per_message_deflate=False,
@@ -118,11 +122,12 @@ def _why_not(settings: Settings, error: OSError) -> str:
 
 async def _announce(server: Server, settings: Settings, console: Console) -> None:
     address = server.services.address
-    console.print("OmoiOS is up at", address, style="bold", markup=False, soft_wrap=True)
     admin, fresh = await require_admin(server.db)
+    console.print("OmoiOS is up at", address, style="bold", markup=False, soft_wrap=True)
     if fresh or not settings.database_url:
         console.print(f"Sign in:  {await sign_in_link(server.db, admin, address)}", soft_wrap=True)
-        console.print("          (works once, for ten minutes; `omoi user link` makes another)", soft_wrap=True)
+        again = f"          (works once, for ten minutes; `{_command()} user link` makes another)"
+        console.print(again, markup=False, soft_wrap=True)
     if not settings.production:
         console.print(f"GraphiQL: {address}/graphiql", soft_wrap=True)
     console.print("Data:    ", "DATABASE_URL" if settings.database_url else settings.data, markup=False, soft_wrap=True)
@@ -134,13 +139,29 @@ async def require_admin(db: Database) -> tuple[User, bool]:
         admin = await users.first_admin(session)
     if admin is not None:
         return admin, False
-    async with transactions.begin(db, None, auth.SYSTEM, request_id="first-start") as tx:
-        return await users.create(tx, email=ADMIN_EMAIL, name=_own_name(), admin=True), True
+    try:
+        async with transactions.begin(db, None, auth.SYSTEM, request_id="first-start") as tx:
+            return await users.create(tx, email=ADMIN_EMAIL, name=_own_name(), admin=True), True
+    except Conflict:  # another replica was first
+        async with db.reading() as session:
+            admin = await users.first_admin(session)
+        if admin is None:
+            raise
+        return admin, False
 
 
 async def sign_in_link(db: Database, user: User, address: str) -> str:
     async with transactions.begin(db, None, auth.SYSTEM, request_id="command-line") as tx:
         return f"{address}/sign-in?token={await tokens.create_sign_in(tx, user)}"
+
+
+def _command() -> str:
+    """How this command is called here, be it on the PATH or not."""
+    called = Path(sys.argv[0])
+    on_path = shutil.which("omoi")
+    if on_path and Path(on_path).resolve() == called.resolve():
+        return "omoi"
+    return os.path.relpath(called)
 
 
 def _own_name() -> str:

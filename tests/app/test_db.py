@@ -71,6 +71,16 @@ async def test_lost_connection_is_one_sentence(db, another, ends):
     assert await run(db, "SELECT 1") == 1
 
 
+async def test_what_was_read_counts(db, another):
+    """A reader that has its rows is not told of a connection that went afterwards: a stream would lose their place."""
+    async with db.reading() as session:
+        found = await session.scalar(text("SELECT 42"))
+        await run(another, END_OTHERS)
+    assert found == 42
+    assert db.connections_used == 0
+    assert await run(db, "SELECT 1") == 1
+
+
 async def test_connection_lost_in_the_pool_is_replaced(db, another):
     """Who finds all connections of the pool dead gets a new one, and notices nothing."""
     async with db.reading() as one, db.reading() as two:

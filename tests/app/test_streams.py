@@ -2,15 +2,16 @@
 
 import asyncio
 import hashlib
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 
 import orjson
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
-from app import ids, streams, transactions
-from app.auth import SYSTEM
+from app import activity, ids, streams, transactions
+from app.auth import SYSTEM, Principal
+from app.db import DatabaseUnavailable
 from app.errors import BadUserInput, Forbidden
 from app.models import Activity, Stream
 
@@ -138,3 +139,36 @@ def test_anything_else_is_refused(text):
         streams.parse(text, name="before")
 
     assert refusal.value.path == ["before"]
+
+
+async def test_what_could_not_be_handed_on_is_read_again(world, ada, stream_id):
+    """A connection that is lost as the reader gives it back takes its rows along, but not the reader's place."""
+
+    class Failing:
+        """The database, whose second session breaks at its very end."""
+
+        background = asyncio.Semaphore(1)
+        turns = 0
+
+        @asynccontextmanager
+        async def reading(self):
+            async with world.server.db.reading() as session:
+                yield session
+            self.turns += 1
+            if self.turns == 2:
+                raise DatabaseUnavailable
+
+    db = Failing()
+    batches = activity.follow(
+        db,
+        world.server.bus,
+        Principal(kind=ada.user.kind, id=ada.user.id, name="Ada"),
+        stream_id,
+        after=None,
+        poll_seconds=0.01,
+    )
+    async with aclosing(batches):
+        assert [row.seq for row in (await anext(batches)).rows] == [1]
+        await write(world, stream_id, "met while the connection was lost")
+        assert [row.seq for row in (await anext(batches)).rows] == [2]
+    assert db.turns > 2

@@ -71,6 +71,10 @@ DOCUMENTS = {
     "circular fragments": circular(40),
     "a fragment that spreads itself": "{ item { ...A } } fragment A on Item { child { ...A } }",
     "fragments crossed and unused": crossed(60),
+    "a chain of fragments, spread 190 times each": (
+        "{ item { " + "...A " * 190 + "} } fragment A on Item { " + "...B " * 190 + "} "
+        "fragment B on Item { " + "...C " * 190 + "} fragment C on Item { number }"
+    ),
     "21 root fields": "{ " + " ".join(f"a{i}: hello" for i in range(21)) + " }",
     "200,000 comments": "#\n" * 200_000 + "{ hello }",
     "30,000 comments": "#\n" * 30_000 + "{ hello }",
@@ -91,6 +95,10 @@ DOCUMENTS = {
 VARIABLES = {
     "400,000 values": ("query ($l: [Leaf!]!) { sum(leaves: $l) }", {"l": [0] * 400_000}),
     "21,000 objects": ("query ($l: [Leaf!]!) { sum(leaves: $l) }", {"l": [{"number": 1}] * 21_000}),
+    "60,000 unknown names": (
+        "query ($l: [Leaf!]!) { sum(leaves: $l) }",
+        {"l": [{f"n{number}": number for number in range(60_000)}]},
+    ),
     "pages by variable": (
         "query ($n: Int) { items(first: $n) { nodes { items(last: $n) { nodes { number } } } } }",
         {"n": 1_000},

@@ -132,6 +132,8 @@ async def test_between_two_cursors(name, lists):
     assert ids_of(await lists.page(name, last=2, **between)) == whole[3:5]
     assert ids_of(await lists.page(name, after=cursors[6])) == []
     assert ids_of(await lists.page(name, last=5, before=cursors[0])) == []
+    assert ends_of(await lists.page(name, first=5, before=cursors[3])) == (False, True)
+    assert ends_of(await lists.page(name, last=5, after=cursors[3])) == (True, False)
 
 
 @pytest.mark.parametrize("name", NAMES)

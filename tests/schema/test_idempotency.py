@@ -127,3 +127,13 @@ async def test_a_key_opens_nothing_that_was_taken_away(ada, bob, apollo):
 
     given = {"projectId": apollo, "title": "Land on the moon", "startTask": False, "idempotencyKey": "moon"}
     assert w.refusals(await bob.change("createTicket", "ticket { id }", **given)) == [("NOT_FOUND", ["projectId"])]
+
+
+async def test_a_key_of_a_project_opens_nothing_that_was_taken_away(ada, bob):
+    """Who made a project and was removed from it cannot read it by asking to make it again."""
+    made = await w.project(ada, idempotencyKey="moon")
+    await w.share(ada, made, bob, role="OWNER")
+    await bob.do("removeMember", "project { id }", projectId=made, userId=ada.id)
+
+    again = await ada.change("createProject", "project { id name }", name="Apollo", idempotencyKey="moon")
+    assert (again["project"], w.refusals(again)) == (None, [("NOT_FOUND", None)])

@@ -1,13 +1,14 @@
 """graphql-transport-ws: every message, right or wrong, has one defined answer."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import random
 
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from schema.errors import MASKED
 from tests.schema import toy
@@ -418,3 +419,46 @@ async def test_noise_ends_in_a_close_code(served, talk, logs, seed):
             assert (await socket.closed())[0] in {4400, 4409, 4429}
     await toy.until(lambda: served.toy.streams == served.endpoint.connections == 0)
     assert logs == []
+
+
+async def test_half_a_surrogate_pair_is_an_id_like_any_other(served, talk):
+    """What the client calls its operation comes back as it was sent, and the id is free afterwards."""
+    async with talk(served) as socket:
+        for _ in range(2):
+            await socket.say('{"type":"subscribe","id":"\\ud800","payload":{"query":"{ hello }"}}')
+            heard = [await socket.hear() for _ in range(2)]
+            assert [(message["type"], message["id"]) for message in heard] == [
+                ("next", "\ud800"),
+                ("complete", "\ud800"),
+            ]
+
+
+async def test_a_server_that_cannot_tell_who_asks_is_no_refusal(served, talk):
+    """While the database is away a socket closes with 1013, which clients come back from; 4403 would be for good."""
+    async with talk(served, init=False) as socket:
+        await socket.say({"type": "connection_init", "payload": {"token": "away"}})
+        assert (await socket.closed())[0] == 1013
+
+
+@pytest.mark.parametrize("setting", ["connections", "account_connections"])
+async def test_connections_at_once_are_bounded(talk, setting):
+    """One more than there may be closes with 1013; when one has left there is room again."""
+    async with toy.serve(toy.Settings(**{setting: 2})) as served, talk(served) as one, talk(served):
+        async with talk(served, init=False) as third:
+            with contextlib.suppress(ConnectionClosed):  # it may be closed already
+                await third.say({"type": "connection_init", "payload": {"token": toy.TOKEN}})
+            assert (await third.closed())[0] == 1013
+        await one.socket.close()
+        await toy.until(lambda: served.endpoint.connections == 1)
+        async with talk(served) as fourth:
+            await fourth.subscribe("1", HELLO)
+            assert (await fourth.hear())["type"] == "next"
+
+
+async def test_an_event_whose_objects_are_away_is_not_sent(served, talk):
+    """The stream ends before it, so that the client's cursor still stands before it too."""
+    async with talk(served) as socket:
+        await socket.subscribe("1", {"query": "subscription { fading { number late } }"})
+        assert (await socket.hear())["payload"] == {"data": {"fading": {"number": 0, "late": 0}}}
+        ended = await socket.hear()
+        assert (ended["type"], ended["payload"][0]["message"]) == ("error", "Away for a moment.")

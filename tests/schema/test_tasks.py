@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from app import ids
+from app import health, ids
 from app.enums import TaskStatus
 from app.tasks import MOVES
 from tests import world as w
@@ -181,6 +181,18 @@ async def test_a_task_of_an_archived_project_waits(ada, apollo, ticket):
     assert (reason["code"], reason["blocker"]) == ("PROJECT_ARCHIVED", {"__typename": "Project", "id": apollo})
 
 
+async def test_a_task_of_a_closed_ticket_waits(ada, ticket):
+    """Its ticket is in the way until somebody moves it back."""
+    task = (await w.task(ada, ticket))["id"]
+    for status in ("IN_PROGRESS", "DONE"):
+        await ada.do("moveTicket", "ticket { id }", ticketId=ticket, status=status)
+
+    [reason] = await waits(ada, task)
+    assert (reason["code"], reason["blocker"]["id"]) == ("TICKET_BLOCKED", ticket)
+    await ada.do("moveTicket", "ticket { id }", ticketId=ticket, status="IN_PROGRESS")
+    assert await waits(ada, task) == []
+
+
 async def test_a_task_waits_between_two_attempts(world, ada, ticket):
     """Until a moment that is told; afterwards, or retried by a person, no more."""
     task = (await w.task(ada, ticket))["id"]
@@ -199,6 +211,9 @@ async def test_a_task_waits_where_nobody_hands_out_work(database_url, settings):
         ada = await quiet.account("ada")
         task = (await w.task(ada, (await w.ticket(ada, await w.project(ada)))["id"]))["id"]
         assert [reason["code"] for reason in await waits(ada, task)] == ["ORCHESTRATOR_OFF"]
+        async with quiet.server.db.writing() as session:
+            await health.note_run(session, "dispatch", "another process", milliseconds=1.0, error=None)
+        assert await waits(ada, task) == []
 
 
 async def test_several_reasons_are_told_together_and_none_once_it_ended(world, ada, apollo, ticket):

@@ -15,7 +15,7 @@ from strawberry.schema.config import StrawberryConfig
 
 from app.auth import Credentials, Principal
 from app.enums import PrincipalKind
-from app.errors import AppError, BadUserInput, InvalidInput, NotFound, Several, Unauthenticated
+from app.errors import AppError, BadUserInput, InvalidInput, NotFound, Several, Unauthenticated, Unavailable
 from app.settings import Settings
 from schema.asgi import Endpoint
 
@@ -54,6 +54,17 @@ class Item:
     @strawberry.field
     def items(self, first: int | None = None, last: int | None = None) -> "Items":
         return Items(nodes=[Item(number=n) for n in range(min(first or last or 3, 3))])
+
+
+@strawberry.type
+class Fading:
+    number: int
+
+    @strawberry.field
+    def late(self) -> int:
+        if self.number:
+            raise Unavailable("Away for a moment.")
+        return self.number
 
 
 @strawberry.type
@@ -181,6 +192,11 @@ class Subscription:
                 yield Tick(number)  # type: ignore[misc]
 
     @strawberry.subscription
+    async def fading(self) -> AsyncIterator[Fading]:
+        for number in range(3):
+            yield Fading(number=number)
+
+    @strawberry.subscription
     async def forever(self, info: strawberry.Info) -> AsyncIterator[int]:
         with info.context.toy.stream():
             yield 1
@@ -240,6 +256,8 @@ class Toy:
         by_cookie = credentials.cookie == TOKEN and credentials.origin_allowed and credentials.marked
         if credentials.bearer == "broken":
             raise RuntimeError("secret internals")
+        if credentials.bearer == "away":
+            raise Unavailable("Away for a moment.")
         if credentials.bearer != TOKEN and not by_cookie:
             raise Unauthenticated("Sign in.")
         return Principal(kind=self.kind, id=UUID(int=1), name="toy")

@@ -83,9 +83,7 @@ async def test_embedded_postgres_is_brought_back(data):
         async with watching(server, apollo) as seen:
             await until(lambda: 1 in seen())
             for _ in range(2):
-                victim = main_process(data)
-                os.kill(victim, signal.SIGKILL)
-                await until(lambda: tried(server, make, unlike=(None, victim), now=lambda: main_process(data)))
+                await kill_and_wait(server, data, make)
             await until(lambda: len(seen()) > server.made)
             # An answer may be lost after the commit, so there may be more than were confirmed, but no gap.
             assert seen() == list(range(1, len(seen()) + 1))
@@ -102,15 +100,21 @@ def main_process(data):
         return None
 
 
-async def tried(server, make, *, unlike, now):
-    """True once a ticket was made by a new process; until then the answer is that one sentence, and nothing else."""
-    process = now()
-    answer = await server.ask(f"mutation {{ {make} }}")
-    if "errors" in answer:
-        assert [error["message"] for error in answer["errors"]] == [AWAY]
-        return False
-    server.made = getattr(server, "made", 0) + 1
-    return process not in unlike
+async def kill_and_wait(server, data, make):
+    """Until a new process has made a ticket; before that the answer may be that one sentence, and nothing else."""
+    victim = main_process(data)
+    os.kill(victim, signal.SIGKILL)
+
+    async def works_again():
+        process = main_process(data)
+        answer = await server.ask(f"mutation {{ {make} }}")
+        if "errors" in answer:
+            assert [error["message"] for error in answer["errors"]] == [AWAY]
+            return False
+        server.made = getattr(server, "made", 0) + 1
+        return process not in (None, victim)
+
+    await until(works_again)
 
 
 @contextlib.asynccontextmanager
