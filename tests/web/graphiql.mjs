@@ -30,7 +30,7 @@ async function main() {
     await browser.close();
   }
   report.ok = report.faults.length === 0;
-  console.log(JSON.stringify(report, null, 2));
+  console.log(JSON.stringify(report));
   process.exitCode = report.ok ? 0 : 1;
 }
 
