@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from urllib.parse import parse_qsl
 
@@ -25,6 +26,8 @@ STATUSES = {"UNAUTHENTICATED": 401, "FORBIDDEN": 403, "RATE_LIMITED": 429, "INTE
 ALLOW_BOTH = ((b"allow", b"GET, POST"),)
 ALLOW_POST = ((b"allow", b"POST"),)
 SIGN_IN = ((b"www-authenticate", b"Bearer"),)
+LEAVING = ((b"connection", b"close"),)
+LAST_WORD_SECONDS = 0.5
 
 Extra = tuple[tuple[bytes, bytes], ...]
 
@@ -109,11 +112,19 @@ class Endpoint:
         except asyncio.CancelledError:
             if not self._draining:
                 raise
-            await exchange.reply(refusal(Unavailable("The server is restarting."), exchange.whose), 503)
+            await self._cut_off(exchange)
         except Exception as error:  # noqa: BLE001 - the edge: whatever it was, the client gets an answer
             answer = refusal(error, exchange.whose)
             status = 503 if isinstance(error, Unavailable) else _status(answer)
             await exchange.reply(answer, status, SIGN_IN if status == 401 else ())
+
+    async def _cut_off(self, exchange: "Exchange") -> None:
+        """The last word to who still waits when the time to drain is over. It is short: they may not be reading."""
+        if exchange.answered:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                await exchange.reply(refusal(Unavailable("The server is restarting."), exchange.whose), 503, LEAVING)
 
     async def _serve(self, exchange: "Exchange") -> None:
         if exchange.method not in {"GET", "POST"}:
@@ -167,6 +178,7 @@ class Exchange:
         self.whose = Whose(request_id)
         self.media = JSON
         self.streams = False
+        self.answered = False
 
     def negotiate(self) -> None:
         media, self.streams = negotiate(self.headers.get(b"accept", b""))
@@ -217,6 +229,7 @@ class Exchange:
             (b"content-length", str(len(body)).encode()),
             (b"cache-control", b"no-store"),
         )
+        self.answered = True
         await self.send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
         await self.send({"type": "http.response.body", "body": body})
 

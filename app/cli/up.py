@@ -44,6 +44,11 @@ class Process(uvicorn.Server):
         if self.started:
             await self._announce()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()  # its client does not read, and what waits to be written would wait for ever
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
