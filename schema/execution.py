@@ -27,7 +27,7 @@ from graphql import (
 )
 from strawberry.schema.validation_rules.maybe_null import MaybeNullValidationRule
 
-from app.errors import BadUserInput, Unavailable
+from app.errors import AppError, BadUserInput, Unavailable
 from app.settings import Settings
 from schema.documents import digest
 from schema.errors import CostExceeded, Refused
@@ -36,6 +36,7 @@ from schema.limits import Cost, Limits, check_variables
 DOCUMENTS = 1_000  # kept ready to execute
 DOCUMENTS_TOKENS = 250_000  # of them together; one takes about 550 bytes in a syntax tree
 COMMENTS = 500
+RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 4.0)  # pauses, while what an event needs is away
 ERRORS = 20  # of one document; each is dear, for its suggestions
 
 RULES = (*specified_rules, MaybeNullValidationRule)
@@ -173,11 +174,10 @@ class _Awaitables(dict[type, bool]):
         return self[type(value)]
 
 
-def _require_whole(result: ExecutionResult) -> None:
-    """End the stream before an event whose objects were away: the client resumes from its last cursor and gets them."""
-    for error in result.errors or ():
-        if isinstance(error.original_error, Unavailable | CostExceeded):
-            raise error.original_error
+def _absence(result: ExecutionResult) -> AppError | None:
+    """Why some of an event's objects could not be loaded, when that may pass."""
+    causes = (error.original_error for error in result.errors or ())
+    return next((cause for cause in causes if isinstance(cause, Unavailable | CostExceeded)), None)
 
 
 class Execution:
@@ -201,13 +201,29 @@ class Execution:
         source = await self._open(operation, variables, make_context())
         try:
             async for event in source:
-                executor = self._executor(operation, variables, make_context(), root=event)
-                result = await self._finish(executor)
-                _require_whole(result)
+                result = await self._whole(operation, variables, make_context, event)
                 yield Event(result, getattr(event, "cursor", None))
         finally:
             if isinstance(source, AsyncGenerator):
                 await source.aclose()
+
+    async def _whole(
+        self, operation: Operation, variables: dict[str, Any] | None, make_context: Callable[[], Context], event: Any
+    ) -> ExecutionResult:
+        """An event with its objects: tried again while they are away, and never sent without them.
+
+        Who gives up ends the stream before the event, so that the client resumes from a cursor that stands there too.
+        """
+        pauses = iter(RETRY_SECONDS)
+        while True:
+            result = await self._finish(self._executor(operation, variables, make_context(), root=event))
+            absence = _absence(result)
+            if absence is None:
+                return result
+            pause = next(pauses, None)
+            if pause is None or isinstance(absence, CostExceeded):
+                raise absence
+            await asyncio.sleep(pause)
 
     def requested_cost(self, operation: Operation, variables: dict[str, Any] | None) -> int:
         return operation.cost.total(self._executor(operation, variables, None).variable_values.coerced)

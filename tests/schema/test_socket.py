@@ -455,10 +455,13 @@ async def test_connections_at_once_are_bounded(talk, setting):
             assert (await fourth.hear())["type"] == "next"
 
 
-async def test_an_event_whose_objects_are_away_is_not_sent(served, talk):
-    """The stream ends before it, so that the client's cursor still stands before it too."""
+async def test_an_event_waits_for_its_objects(served, talk, monkeypatch):
+    """It is sent when they are back; when they stay away the stream ends before it, where the client's cursor is."""
+    monkeypatch.setattr("schema.execution.RETRY_SECONDS", (0.0, 0.0))
     async with talk(served) as socket:
         await socket.subscribe("1", {"query": "subscription { fading { number late } }"})
-        assert (await socket.hear())["payload"] == {"data": {"fading": {"number": 0, "late": 0}}}
+        for number in range(2):
+            heard = await socket.hear()
+            assert heard["payload"] == {"data": {"fading": {"number": number, "late": number}}}
         ended = await socket.hear()
         assert (ended["type"], ended["payload"][0]["message"]) == ("error", "Away for a moment.")

@@ -59,10 +59,12 @@ class Item:
 @strawberry.type
 class Fading:
     number: int
+    away: int  # how often it cannot be loaded
 
     @strawberry.field
     def late(self) -> int:
-        if self.number:
+        if self.away:
+            self.away -= 1
             raise Unavailable("Away for a moment.")
         return self.number
 
@@ -193,8 +195,8 @@ class Subscription:
 
     @strawberry.subscription
     async def fading(self) -> AsyncIterator[Fading]:
-        for number in range(3):
-            yield Fading(number=number)
+        for number, away in enumerate((0, 2, 99)):
+            yield Fading(number=number, away=away)
 
     @strawberry.subscription
     async def forever(self, info: strawberry.Info) -> AsyncIterator[int]:
