@@ -36,7 +36,7 @@ class Server:
         self.db = Database(database_url, connections=settings.database_connections)
         self.bus = Bus(settings.redis_url)
         self.gate = Gate(self.db, self.bus)
-        self.services = Services(settings=settings, db=self.db, bus=self.bus, gate=self.gate, address=address)
+        self.services = Services(settings=settings, db=self.db, bus=self.bus, address=address)
         origins = _origins(settings, address)
         metrics = Metrics()
         self.endpoint = Endpoint(

@@ -7,7 +7,6 @@ from app import auth
 from app.auth import Principal, Rule
 from app.bus import Bus
 from app.db import Database
-from app.gate import Gate
 from app.settings import Settings
 from resolvers.loaders import Loaders
 
@@ -19,7 +18,6 @@ class Services:
     settings: Settings
     db: Database
     bus: Bus
-    gate: Gate
     address: str  # under which browsers reach this server
 
 
