@@ -16,6 +16,8 @@ from app.errors import Forbidden, NotFound
 from app.inputs import camel
 from app.models import AccessToken, Membership, Task, Ticket, User
 
+COOKIE = "omoi_session"
+MARK = "omoi-client"  # a header, or on a socket a key of connection_init, that no foreign page can send
 RANK = {Role.VIEWER: 1, Role.MEMBER: 2, Role.OWNER: 3}
 
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 import schema
 from app import web
-from app.auth import Principal
+from app.auth import MARK, Principal
 from app.bus import Bus
 from app.db import Database
 from app.edge import Edge, Metrics
@@ -25,7 +25,7 @@ from schema.asgi import Endpoint
 API = "/graphql"
 CORS_SECONDS = 600
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-CORS_HEADERS = ["authorization", "content-type", "last-event-id", "omoi-client", "omoi-cost", "x-request-id"]
+CORS_HEADERS = ["authorization", "content-type", "last-event-id", MARK, "omoi-cost", "x-request-id"]
 
 
 class Server:

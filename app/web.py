@@ -13,13 +13,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from app import auth, tokens, transactions, upgrade
+from app.auth import COOKIE, MARK
 from app.bus import Bus
 from app.db import Database, DatabaseUnavailable
 from app.edge import Metrics
 from app.errors import AppError, CannotStart, Unauthenticated
 
-COOKIE = "omoi_session"
-MARK = "omoi-client"  # a header that no foreign page can send
 GRAPHIQL = Path(__file__).parent.parent / "web" / "graphiql" / "dist"
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self' data:; font-src 'self'; "

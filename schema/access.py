@@ -10,16 +10,13 @@ from uuid import UUID
 
 from starlette.types import Scope
 
-from app.auth import Credentials, Principal
+from app.auth import COOKIE, MARK, Credentials, Principal
 from app.errors import AppError, Unavailable
 from app.settings import Settings
 
 Authenticate = Callable[[Credentials], Awaitable[Principal]]
 UntilRevoked = Callable[[Principal], Awaitable[AppError]]
 Headers = Mapping[bytes, bytes]
-
-COOKIE = "omoi_session"
-MARK = "omoi-client"
 
 
 class Crowded(Unavailable):

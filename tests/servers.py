@@ -23,9 +23,9 @@ from redis.exceptions import RedisError
 from websockets.asyncio.client import connect
 
 from app import upgrade
+from app.auth import COOKIE, MARK
 from app.postgres import EmbeddedPostgres
 from app.settings import Settings
-from app.web import COOKIE, MARK
 from tests import conftest
 from tests.world import World
 

@@ -3,7 +3,7 @@
 from sqlalchemy import text
 
 from app import auth, tokens, transactions
-from app.web import COOKIE
+from app.auth import COOKIE
 
 
 async def link_for(world, user) -> str:

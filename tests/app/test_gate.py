@@ -9,7 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app import auth, tokens, transactions
-from app.web import COOKIE, MARK
+from app.auth import COOKIE, MARK
 from tests.app.browser import link_for, signed_in, sql
 from tests.servers import shared_world, until
 from tests.world import Account, ticket

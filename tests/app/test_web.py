@@ -8,8 +8,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app import web
+from app.auth import COOKIE, MARK
 from app.main import Server
-from app.web import COOKIE, MARK
 from tests.app.browser import link_for, signed_in, sql
 from tests.servers import shared_world
 from tests.world import World, project

@@ -8,7 +8,7 @@ import signal
 
 import asyncpg
 
-from app.web import MARK
+from app.auth import MARK
 from tests.servers import postgres_of, until, up
 
 FEED = "subscription($id: ID!) { projectActivity(projectId: $id) { caughtUp } }"
