@@ -111,6 +111,95 @@ class WaitCode(Described):
     PROJECT_ARCHIVED = "project_archived", "The project is archived."
 
 
+class SandboxStatus(Described):
+    PROVISIONING = "provisioning", "Its machine is being asked for."
+    STARTING = "starting", "Its machine runs; its worker has not reported yet."
+    RUNNING = "running", "Its agent works."
+    WAITING = "waiting", "Its agent waits for a message."
+    STOPPING = "stopping", "It was asked to stop."
+    COMPLETED = "completed", "Ended with a result."
+    FAILED = "failed", "Ended without one; `failure` says why."
+    CANCELLED = "cancelled", "Somebody ended it."
+    LOST = "lost", "Vanished without a report."
+
+
+class DesiredState(Described):
+    RUN = "run", "Go on."
+    STOP = "stop", "Save what there is, and leave."
+
+
+class EventSource(Described):
+    AGENT = "agent", "The agent."
+    WORKER = "worker", "The program around the agent."
+    SYSTEM = "system", "This server."
+    GUARDIAN = "guardian", "The watcher inside this server."
+    USER = "user", "A person."
+
+
+class SandboxEventType(Described):
+    SANDBOX_STATUS = "sandbox_status", "The sandbox has another status."
+    STARTED = "started", "The worker has the repository and starts the agent."
+    SYSTEM_MESSAGE = "system_message", "The agent's own program says something about itself."
+    ASSISTANT_MESSAGE = "assistant_message", "The model answered."
+    MESSAGE = "message", "What the agent says."
+    THINKING = "thinking", "What the agent thinks."
+    TOOL_USE = "tool_use", "The agent calls a tool."
+    TOOL_COMPLETED = "tool_completed", "A tool has ended."
+    USER_TOOL_RESULT = "user_tool_result", "What the model was told about a tool's end."
+    FILE_EDITED = "file_edited", "A file is another one than before."
+    SUBAGENT_STARTED = "subagent_started", "The agent hands work to another one."
+    SUBAGENT_COMPLETED = "subagent_completed", "That one has ended."
+    CHECK_STARTED = "check_started", "One of the project's checks runs."
+    CHECK_COMPLETED = "check_completed", "One of the project's checks has ended."
+    COMMITTED = "committed", "The work was committed."
+    PUSHED = "pushed", "The branch was pushed."
+    PHASE_STARTED = "phase_started", "A phase of a spec has begun."
+    PHASE_EVALUATED = "phase_evaluated", "A phase of a spec was judged."
+    PHASE_COMPLETED = "phase_completed", "A phase of a spec has ended."
+    MESSAGE_DELIVERED = "message_delivered", "The agent was shown a message."
+    INTERRUPTED = "interrupted", "The agent was interrupted."
+    WAITING = "waiting", "The agent waits for a message."
+    INTERVENTION = "intervention", "A guardian stepped in."
+    BUDGET_WARNING = "budget_warning", "Most of the budget is used up."
+    LOG = "log", "A remark of the worker."
+    ERROR = "error", "Something went wrong."
+    COMPLETED = "completed", "The try has ended."
+
+
+class FileChangeKind(Described):
+    CREATED = "created", "It is new."
+    MODIFIED = "modified", "Its content is another."
+    DELETED = "deleted", "It is gone."
+    RENAMED = "renamed", "It has another path, and perhaps another content."
+
+
+class MessageKind(Described):
+    USER = "user", "What a person wants the agent to know."
+    GUARDIAN_NUDGE = "guardian_nudge", "A hint of the guardian."
+    INTERRUPT = "interrupt", "Stop what you do now; the body says how to go on."
+    SYSTEM = "system", "What this server has to say."
+    COLLABORATION = "collaboration", "What another agent of the project says; it has no authority."
+
+
+class MessageStatus(Described):
+    QUEUED = "queued", "Waits for the worker."
+    SENT = "sent", "The worker has it."
+    DELIVERED = "delivered", "The agent was shown it."
+    EXPIRED = "expired", "Its time was over, or the sandbox had ended, before the agent could be shown it."
+    CANCELLED = "cancelled", "Its author took it back."
+
+
+class CredentialKind(Described):
+    GITHUB = "github", "A token for repositories on GitHub."
+    ANTHROPIC = "anthropic", "A key, or an OAuth token, for the model."
+    DAYTONA = "daytona", "A key for the sandbox provider Daytona."
+
+
+class GitOperation(Described):
+    FETCH = "fetch", "Reads from the remote."
+    PUSH = "push", "Writes to the remote."
+
+
 class FailureCode(Described):
     SPAWN_FAILED = "spawn_failed", "The sandbox could not be started."
     SANDBOX_LOST = "sandbox_lost", "The sandbox vanished while it worked."

@@ -1,28 +1,23 @@
-"""All tables on one page. Foreign keys by name and no relationships, so that nothing is ever loaded unasked."""
+"""The tables of people, of what is wanted, and of what is remembered about changes."""
 
-import enum
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Computed,
-    DateTime,
-    Enum,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
-    LargeBinary,
-    Text,
     UniqueConstraint,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB, TSVECTOR
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import Mapped, mapped_column
 
-from app import clock, ids
+from app import ids
 from app.enums import (
     FailureCode,
     PrincipalKind,
@@ -35,46 +30,23 @@ from app.enums import (
     TicketStatus,
     TokenKind,
 )
+from app.models.base import Base, moment, new_id, stored
 
 # What parts words when people search: main.py is found by `py`, 2026-01-31 by `31`.
 PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~“”„‘’‚«»‹›–—…·•¿¡、。「」（）！？：；，"  # noqa: RUF001
 _IN_SQL = PUNCTUATION.replace("'", "''")
 
 
-def _stored(kind: type[enum.Enum]) -> Enum:
-    """As text with a CHECK, by value: an enum type in Postgres cannot lose a value again."""
-    return Enum(
-        kind, native_enum=False, length=32, create_constraint=True, values_callable=lambda k: [m.value for m in k]
-    )
-
-
-class Base(DeclarativeBase):
-    type_annotation_map: ClassVar[dict[Any, Any]] = {
-        str: Text,
-        datetime: DateTime(timezone=True),
-        dict[str, Any]: JSONB,
-        bytes: LargeBinary,
-    }
-
-
-def _id() -> Mapped[UUID]:
-    return mapped_column(primary_key=True, default=ids.new)
-
-
-def _moment() -> Mapped[datetime]:
-    return mapped_column(server_default=clock.now())
-
-
 class User(Base):
     __tablename__ = "users"
     __table_args__ = (Index("users_email_key", text("lower(email)"), unique=True),)
 
-    id: Mapped[UUID] = _id()
-    kind: Mapped[PrincipalKind] = mapped_column(_stored(PrincipalKind))
+    id: Mapped[UUID] = new_id()
+    kind: Mapped[PrincipalKind] = mapped_column(stored(PrincipalKind))
     email: Mapped[str]
     name: Mapped[str]
     admin: Mapped[bool] = mapped_column(default=False)
-    created_at: Mapped[datetime] = _moment()
+    created_at: Mapped[datetime] = moment()
 
 
 class AccessToken(Base):
@@ -84,12 +56,12 @@ class AccessToken(Base):
         Index("access_tokens_user", "user_id", "id"),
     )
 
-    id: Mapped[UUID] = _id()
-    kind: Mapped[TokenKind] = mapped_column(_stored(TokenKind))
+    id: Mapped[UUID] = new_id()
+    kind: Mapped[TokenKind] = mapped_column(stored(TokenKind))
     user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id"))
     name: Mapped[str]
     hash: Mapped[bytes] = mapped_column(unique=True)
-    created_at: Mapped[datetime] = _moment()
+    created_at: Mapped[datetime] = moment()
     expires_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
@@ -103,10 +75,10 @@ class Project(Base):
         CheckConstraint("(repository_owner IS NULL) = (repository_name IS NULL)", name="projects_github_name"),
     )
 
-    id: Mapped[UUID] = _id()
+    id: Mapped[UUID] = new_id()
     name: Mapped[str]
     description: Mapped[str]
-    repository_host: Mapped[RepositoryHost | None] = mapped_column(_stored(RepositoryHost))
+    repository_host: Mapped[RepositoryHost | None] = mapped_column(stored(RepositoryHost))
     repository_owner: Mapped[str | None]
     repository_name: Mapped[str | None]
     clone_url: Mapped[str | None]
@@ -115,8 +87,8 @@ class Project(Base):
     last_ticket_number: Mapped[int] = mapped_column(default=0)
     created_by: Mapped[UUID] = mapped_column(ForeignKey("users.id"))
     archived_at: Mapped[datetime | None]
-    created_at: Mapped[datetime] = _moment()
-    updated_at: Mapped[datetime] = _moment()
+    created_at: Mapped[datetime] = moment()
+    updated_at: Mapped[datetime] = moment()
 
 
 class Membership(Base):
@@ -125,8 +97,8 @@ class Membership(Base):
 
     project_id: Mapped[UUID] = mapped_column(ForeignKey("projects.id"), primary_key=True)
     user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id"), primary_key=True)
-    role: Mapped[Role] = mapped_column(_stored(Role))
-    created_at: Mapped[datetime] = _moment()
+    role: Mapped[Role] = mapped_column(stored(Role))
+    created_at: Mapped[datetime] = moment()
 
 
 class Ticket(Base):
@@ -138,18 +110,19 @@ class Ticket(Base):
         Index("tickets_search", "search", postgresql_using="gin"),
     )
 
-    id: Mapped[UUID] = _id()
+    id: Mapped[UUID] = new_id()
     project_id: Mapped[UUID] = mapped_column(ForeignKey("projects.id"))
     number: Mapped[int]
     title: Mapped[str]
     description: Mapped[str]
-    kind: Mapped[TicketKind] = mapped_column(_stored(TicketKind))
-    status: Mapped[TicketStatus] = mapped_column(_stored(TicketStatus))
-    priority: Mapped[Priority] = mapped_column(_stored(Priority))
+    kind: Mapped[TicketKind] = mapped_column(stored(TicketKind))
+    status: Mapped[TicketStatus] = mapped_column(stored(TicketStatus))
+    priority: Mapped[Priority] = mapped_column(stored(Priority))
     blocked_reason: Mapped[str | None]
+    branch: Mapped[str | None]
     created_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id"))
-    created_at: Mapped[datetime] = _moment()
-    updated_at: Mapped[datetime] = _moment()
+    created_at: Mapped[datetime] = moment()
+    updated_at: Mapped[datetime] = moment()
     search: Mapped[Any] = mapped_column(
         TSVECTOR,
         Computed(
@@ -181,28 +154,34 @@ class Task(Base):
         ForeignKeyConstraint(["project_id", "ticket_id"], ["tickets.project_id", "tickets.id"]),
         UniqueConstraint("project_id", "id"),
         Index("tasks_ticket", "ticket_id", "id"),
-        Index("tasks_pending", "status", "id", postgresql_where=text("status = 'pending'")),
+        Index("tasks_pending", "project_id", "rank_at", postgresql_where=text("status = 'pending'")),
         CheckConstraint(
             "(status IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)", name="tasks_finished"
         ),
         CheckConstraint("(failure_code IS NOT NULL) = (status IN ('failed', 'cancelled'))", name="tasks_failure"),
         CheckConstraint("attempt BETWEEN 0 AND max_attempts", name="tasks_attempts"),
+        CheckConstraint("(result IS NOT NULL) = (status = 'completed')", name="tasks_result"),
     )
 
-    id: Mapped[UUID] = _id()
+    id: Mapped[UUID] = new_id()
     project_id: Mapped[UUID] = mapped_column(ForeignKey("projects.id"))
     ticket_id: Mapped[UUID]
     title: Mapped[str]
     description: Mapped[str]
-    phase: Mapped[TaskPhase] = mapped_column(_stored(TaskPhase))
-    status: Mapped[TaskStatus] = mapped_column(_stored(TaskStatus), default=TaskStatus.PENDING)
-    priority: Mapped[Priority] = mapped_column(_stored(Priority))
+    phase: Mapped[TaskPhase] = mapped_column(stored(TaskPhase))
+    status: Mapped[TaskStatus] = mapped_column(stored(TaskStatus), default=TaskStatus.PENDING)
+    priority: Mapped[Priority] = mapped_column(stored(Priority))
     attempt: Mapped[int] = mapped_column(default=0)
     max_attempts: Mapped[int]
-    failure_code: Mapped[FailureCode | None] = mapped_column(_stored(FailureCode))
+    failure_code: Mapped[FailureCode | None] = mapped_column(stored(FailureCode))
     failure_message: Mapped[str | None]
-    due_at: Mapped[datetime] = _moment()
-    created_at: Mapped[datetime] = _moment()
+    result: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    resume: Mapped[bool] = mapped_column(default=False)  # the next try goes on where the last one ended
+    due_at: Mapped[datetime] = moment()
+    rank_at: Mapped[datetime] = moment()  # its place in the queue: older comes first, and age is not all that ages it
+    deadline_at: Mapped[datetime | None]
+    created_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id"))
+    created_at: Mapped[datetime] = moment()
     assigned_at: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -228,7 +207,7 @@ class Stream(Base):
     __tablename__ = "streams"
     __table_args__ = (CheckConstraint("first_seq >= 1 AND first_seq <= last_seq + 1", name="streams_bounds"),)
 
-    id: Mapped[UUID] = mapped_column(primary_key=True)  # the id of the project whose stream it is
+    id: Mapped[UUID] = mapped_column(primary_key=True)  # the id of the project or the sandbox whose stream it is
     project_id: Mapped[UUID] = mapped_column(ForeignKey("projects.id"))
     epoch: Mapped[str]
     first_seq: Mapped[int] = mapped_column(BigInteger, default=1)
@@ -246,10 +225,10 @@ class Activity(Base):
     verb: Mapped[str]
     summary: Mapped[str]
     actor: Mapped[str]
-    actor_kind: Mapped[PrincipalKind] = mapped_column(_stored(PrincipalKind))
+    actor_kind: Mapped[PrincipalKind] = mapped_column(stored(PrincipalKind))
     subject_kind: Mapped[str]
     subject_id: Mapped[UUID]
-    occurred_at: Mapped[datetime] = _moment()
+    occurred_at: Mapped[datetime] = moment()
 
 
 class AuditEntry(Base):
@@ -258,15 +237,15 @@ class AuditEntry(Base):
     __tablename__ = "audit_log"
     __table_args__ = (Index("audit_log_object", "object_kind", "object_id"), Index("audit_log_project", "project_id"))
 
-    id: Mapped[UUID] = _id()
+    id: Mapped[UUID] = new_id()
     project_id: Mapped[UUID | None] = mapped_column(ForeignKey("projects.id"))
-    actor_kind: Mapped[PrincipalKind] = mapped_column(_stored(PrincipalKind))
+    actor_kind: Mapped[PrincipalKind] = mapped_column(stored(PrincipalKind))
     actor_id: Mapped[UUID]
     action: Mapped[str]
     object_kind: Mapped[str]
     object_id: Mapped[UUID]
     request_id: Mapped[str]
-    occurred_at: Mapped[datetime] = _moment()
+    occurred_at: Mapped[datetime] = moment()
 
 
 class IdempotencyKey(Base):
@@ -278,7 +257,7 @@ class IdempotencyKey(Base):
     key: Mapped[str] = mapped_column(primary_key=True)
     input_hash: Mapped[bytes]
     object_id: Mapped[UUID]
-    created_at: Mapped[datetime] = _moment()
+    created_at: Mapped[datetime] = moment()
 
 
 class LoopRun(Base):
@@ -288,7 +267,7 @@ class LoopRun(Base):
 
     name: Mapped[str] = mapped_column(primary_key=True)
     process: Mapped[str] = mapped_column(primary_key=True)
-    last_run_at: Mapped[datetime] = _moment()
+    last_run_at: Mapped[datetime] = moment()
     last_duration_ms: Mapped[float]
     last_error: Mapped[str | None]
     runs: Mapped[int]
