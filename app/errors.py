@@ -69,6 +69,32 @@ class ProjectArchived(DomainError):
     code = "PROJECT_ARCHIVED"
 
 
+class NoRepository(DomainError):
+    code = "NO_REPOSITORY"
+
+
+class RepositoryRefused(DomainError):
+    """The project names a repository that this server does not hand to sandboxes."""
+
+    code = "NO_REPOSITORY"
+
+
+class BudgetExhausted(DomainError):
+    code = "BUDGET_EXHAUSTED"
+
+
+class SandboxNotRunning(DomainError):
+    code = "SANDBOX_NOT_RUNNING"
+
+
+class ProviderUnavailable(DomainError):
+    code = "PROVIDER_UNAVAILABLE"
+
+
+class CredentialMissing(DomainError):
+    code = "CREDENTIAL_MISSING"
+
+
 class IdempotencyMismatch(DomainError):
     code = "IDEMPOTENCY_MISMATCH"
 

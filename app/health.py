@@ -92,13 +92,15 @@ def _since(started: float) -> float:
     return round((time.perf_counter() - started) * 1000, 3)
 
 
-async def note_run(session: AsyncSession, name: str, process: str, *, milliseconds: float, error: str | None) -> None:
-    """Remember a loop's run, for everybody who asks any replica."""
+async def note_run(
+    session: AsyncSession, name: str, process: str, *, milliseconds: float, error: str | None, runs: int = 1
+) -> None:
+    """Remember a loop's last run, and how many there were, for everybody who asks any replica."""
     values = {"last_run_at": clock.now(), "last_duration_ms": milliseconds, "last_error": error}
     await session.execute(
         insert(LoopRun)
-        .values(name=name, process=process, runs=1, **values)
-        .on_conflict_do_update(index_elements=["name", "process"], set_={**values, "runs": LoopRun.runs + 1})
+        .values(name=name, process=process, runs=runs, **values)
+        .on_conflict_do_update(index_elements=["name", "process"], set_={**values, "runs": LoopRun.runs + runs})
     )
 
 

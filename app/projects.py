@@ -110,7 +110,7 @@ async def create(
     tx.session.add(project)
     await tx.session.flush()
     tx.session.add(Membership(project_id=project.id, user_id=tx.principal.id, role=Role.OWNER))
-    await streams.create(tx.session, project.id, project_id=project.id)
+    await streams.create(tx.session, {project.id: project.id})
     await tx.session.refresh(project)
     tx.record("project.created", project.id, f"created the project {name}", project_id=project.id)
     return project

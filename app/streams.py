@@ -50,9 +50,13 @@ def parse(text: str, *, name: str = "after") -> Cursor:
     return cursor
 
 
-async def create(session: AsyncSession, stream_id: UUID, *, project_id: UUID) -> None:
-    epoch = secrets.token_hex(EPOCH_BYTES)
-    await session.execute(insert(Stream).values(id=stream_id, project_id=project_id, epoch=epoch, digest=bytes(32)))
+async def create(session: AsyncSession, projects: Mapping[UUID, UUID]) -> None:
+    """New streams: for each its id, and the project that it belongs to."""
+    rows = [
+        {"id": stream_id, "project_id": project_id, "epoch": secrets.token_hex(EPOCH_BYTES), "digest": bytes(32)}
+        for stream_id, project_id in projects.items()
+    ]
+    await session.execute(insert(Stream), rows)
 
 
 async def lock(session: AsyncSession, stream_id: UUID) -> Stream:
@@ -81,6 +85,11 @@ async def advance(session: AsyncSession, stream: Stream, entries: Sequence[dict[
 async def read(session: AsyncSession, stream_id: UUID) -> Stream | None:
     found = await session.scalars(select(Stream).where(Stream.id == stream_id))
     return found.one_or_none()
+
+
+async def by_ids(session: AsyncSession, stream_ids: Sequence[UUID]) -> Sequence[Stream]:
+    found = await session.scalars(select(Stream).where(Stream.id.in_(stream_ids)))
+    return found.all()
 
 
 async def epochs(session: AsyncSession, stream_ids: Sequence[UUID]) -> Mapping[UUID, str]:
@@ -151,7 +160,10 @@ async def _next(session: AsyncSession, source: Source, after: Cursor | None) -> 
     rows = await source.read(session, start, BATCH)
     # Asked last: whoever may read now may read what was there before now, and nothing later was read.
     await source.authorise(session)
-    place = Cursor(stream.epoch, rows[-1].seq if rows else start)
+    reached = rows[-1].seq if rows else start
+    if len(rows) < BATCH:  # that was all, also for a reader who leaves some out
+        reached = max(reached, stream.last_seq)
+    place = Cursor(stream.epoch, reached)
     # Rows that were committed after the stream was read make this False at worst: one more, empty, turn.
     batch = Batch(rows=rows, cursor=str(place), epoch=stream.epoch, caught_up=place.seq >= stream.last_seq, reset=reset)
     return batch, place

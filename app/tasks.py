@@ -1,20 +1,20 @@
 """A task is one piece of work for one agent. Only this module changes its status."""
 
-from collections import defaultdict
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import clock, graphs, ids, paging, projects
-from app.enums import FailureCode, Priority, TaskPhase, TaskStatus, TicketStatus, WaitCode
+from app import clock, graphs, ids, paging, projects, queues, sandboxes
+from app.enums import FailureCode, PrincipalKind, Priority, TaskPhase, TaskStatus, TicketStatus
 from app.errors import Conflict, DependencyCycle, InvalidTransition, NotFound
 from app.inputs import LINE_CHARS, Checks
-from app.models import Project, Task, TaskDependency, Ticket, TicketBlocker
+from app.models import Project, Task, TaskDependency, Ticket
 from app.transactions import Transaction
 
 MOVES: Mapping[TaskStatus, frozenset[TaskStatus]] = {
@@ -29,12 +29,25 @@ MOVES: Mapping[TaskStatus, frozenset[TaskStatus]] = {
 }
 ENDED = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED})
 OPEN = frozenset(TaskStatus) - ENDED
+WORKED_ON = frozenset({TaskStatus.ASSIGNED, TaskStatus.RUNNING})
 CLOSED_TICKETS = (TicketStatus.DONE, TicketStatus.CANCELLED)
 MOST_ATTEMPTS = 20
 OLDEST_FIRST = paging.Order(Task.id)
 DEPENDENCIES = graphs.Edges(
     table=TaskDependency, waits="task_id", needs="depends_on_id", nodes=Task, argument="dependsOn"
 )
+
+# What is tried again by itself, and the first pause before it. The rest needs a person, or would end the same way.
+PAUSES: Mapping[FailureCode, float] = {
+    FailureCode.SANDBOX_LOST: 2.0,
+    FailureCode.KILLED: 5.0,
+    FailureCode.SPAWN_FAILED: 10.0,
+    FailureCode.STALLED: 10.0,
+    FailureCode.AGENT_ERROR: 15.0,
+    FailureCode.OUT_OF_MEMORY: 30.0,
+}
+LONGEST_PAUSE_SECONDS = 300.0
+PAUSE_DOUBLINGS = 10
 
 _PARENTS = {"project": Task.project_id, "ticket": Task.ticket_id}
 
@@ -44,16 +57,6 @@ class Filter:
     statuses: tuple[TaskStatus, ...] | None = None
     phases: tuple[TaskPhase, ...] | None = None
     ticket_id: UUID | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """One thing that holds a task back, with what would clear it."""
-
-    code: WaitCode
-    message: str
-    blocker: Task | Ticket | Project | None = None
-    until: datetime | None = None
 
 
 async def create(
@@ -66,6 +69,7 @@ async def create(
     priority: Priority | None = None,
     depends_on: Sequence[UUID] = (),
     max_attempts: int | None = None,
+    deadline_at: datetime | None = None,
 ) -> Task:
     """Queued at once; it starts when everything it depends on is completed."""
     with Checks() as checks:
@@ -84,9 +88,11 @@ async def create(
         phase=phase,
         priority=priority,
         max_attempts=max_attempts,
+        deadline_at=deadline_at,
     )
     if depends_on:
         await graphs.replace(tx.session, DEPENDENCIES, project_id=project.id, node=task.id, needs=depends_on)
+        await queues.rank(tx.session, depends_on)
     return task
 
 
@@ -95,9 +101,12 @@ async def insert(tx: Transaction, ticket: Ticket, project: Project, **given: Any
     given["priority"] = given.get("priority") or ticket.priority
     given["phase"] = given.get("phase") or TaskPhase.IMPLEMENTATION
     given["max_attempts"] = given.get("max_attempts") or projects.ProjectSettings.stored(project.settings).max_attempts
+    if tx.principal.kind in (PrincipalKind.USER, PrincipalKind.SERVICE):
+        given["created_by"] = tx.principal.id
     task = Task(id=ids.new(), project_id=ticket.project_id, ticket_id=ticket.id, **given)
     tx.session.add(task)
     await tx.session.flush()
+    await queues.rank(tx.session, [task.id])
     await tx.session.refresh(task)
     tx.record("task.created", task.id, f"queued {task.title} for #{ticket.number}", project_id=task.project_id)
     return task
@@ -115,6 +124,7 @@ async def set_dependencies(tx: Transaction, task_id: UUID, depends_on: Sequence[
     except DependencyCycle as cycle:
         raise await _named(tx.session, cycle) from None
     if changed:
+        await queues.rank(tx.session, depends_on)
         tx.record("task.dependencies_set", task_id, f"changed what {task.title} depends on", project_id=project_id)
     return task
 
@@ -139,8 +149,11 @@ async def cancel_open(tx: Transaction, ticket: Ticket, *, reason: str) -> None:
         await _cancel(tx, task, reason)
 
 
-async def retry(tx: Transaction, task_id: UUID) -> Task:
-    """FAILED or CANCELLED → PENDING, due now. When its attempts are used up it gets one more."""
+async def retry(tx: Transaction, task_id: UUID, *, resume: bool = False) -> Task:
+    """FAILED or CANCELLED → PENDING, due now. When its attempts are used up it gets one more.
+
+    With `resume` the next try goes on with the session of the last one, and with its edits as far as they are recorded.
+    """
     await projects.hold(tx.session, await project_of(tx.session, task_id))
     await _open_ticket(tx.session, await _ticket_of(tx.session, task_id))
     task = await _lock(tx.session, task_id)
@@ -150,6 +163,7 @@ async def retry(tx: Transaction, task_id: UUID) -> Task:
         "failure_code": None,
         "failure_message": None,
         "due_at": clock.now(),
+        "resume": resume,
         "assigned_at": None,
         "started_at": None,
         "finished_at": None,
@@ -161,32 +175,85 @@ async def retry(tx: Transaction, task_id: UUID) -> Task:
     return retried
 
 
-async def waiting_for(
-    session: AsyncSession, waiting: Sequence[Task], *, orchestrated: bool
-) -> Mapping[UUID, list[Reason]]:
-    """Every reason that holds each pending task back now, most lasting first; five statements for any number."""
-    pending = [task for task in waiting if task.status is TaskStatus.PENDING]
-    reasons: dict[UUID, list[Reason]] = {task.id: [] for task in waiting}
-    if not pending:
-        return reasons
-    archived = await _archived(session, pending)
-    tickets = {ticket.id: ticket for ticket in await _tickets_of(session, pending)}
-    blockers = await _open_blockers(session, list(tickets))
-    needed = await graphs.neighbours(session, DEPENDENCIES, [task.id for task in pending])
-    moment = await session.scalar(select(clock.now()))
-    for task in pending:
-        found = reasons[task.id]
-        if project := archived.get(task.project_id):
-            found.append(_archived_reason(project))
-        if not orchestrated:
-            found.append(_OFF)
-        found += _ticket_reasons(tickets[task.ticket_id], blockers[task.ticket_id])
-        found += [
-            _dependency_reason(other) for other in needed.get(task.id, ()) if other.status is not TaskStatus.COMPLETED
-        ]
-        if moment is not None and task.due_at > moment:
-            found.append(_backoff_reason(task))
-    return reasons
+async def claim(
+    session: AsyncSession, *, provider: str, machines: int, most: int, only: UUID | None = None
+) -> Sequence[Task]:
+    """PENDING → ASSIGNED with the next attempt, for as many as there is room for; three statements for any queue."""
+    chosen = await queues.next_up(session, provider=provider, machines=machines, most=most, only=only)
+    if not chosen:
+        return []
+    claimed = await session.scalars(
+        update(Task)
+        .where(Task.id.in_(chosen), Task.status == TaskStatus.PENDING)
+        .values(status=TaskStatus.ASSIGNED, attempt=Task.attempt + 1, assigned_at=clock.now(), started_at=None)
+        .returning(Task)
+        .execution_options(populate_existing=True)
+    )
+    place = {task_id: number for number, task_id in enumerate(chosen)}
+    return sorted(claimed, key=lambda task: place[task.id])
+
+
+async def begin(tx: Transaction, task_id: UUID, *, attempt: int) -> None:
+    """ASSIGNED → RUNNING, told by the worker of this very attempt."""
+    task = await _lock(tx.session, task_id)
+    if task.status is TaskStatus.ASSIGNED and task.attempt == attempt:
+        await _move(tx.session, task, TaskStatus.RUNNING, {"started_at": clock.now()})
+        tx.record("task.started", task.id, f"started {task.title}", project_id=task.project_id)
+
+
+async def complete(tx: Transaction, task_id: UUID, *, attempt: int, result: Mapping[str, Any]) -> Task | None:
+    """ASSIGNED or RUNNING → COMPLETED by this very attempt; None when it has ended, or another attempt has begun."""
+    task = await _lock(tx.session, task_id)
+    if task.attempt != attempt or task.status not in WORKED_ON:
+        return None
+    if task.status is TaskStatus.ASSIGNED:
+        task = await _move(tx.session, task, TaskStatus.RUNNING, {"started_at": clock.now()})
+    done = await _move(
+        tx.session, task, TaskStatus.COMPLETED, {"result": dict(result), "resume": False, "finished_at": clock.now()}
+    )
+    tx.record("task.completed", task.id, f"completed {task.title}", project_id=task.project_id)
+    return done
+
+
+async def fail(
+    tx: Transaction, task_id: UUID, *, attempt: int, code: FailureCode, message: str, again: bool = True
+) -> Task | None:
+    """An attempt ended without a result: PENDING again after a pause, or FAILED when that cannot help."""
+    task = await _lock(tx.session, task_id)
+    if task.attempt != attempt or task.status not in WORKED_ON:
+        return None
+    if again and code in PAUSES and task.attempt < task.max_attempts:
+        values = {"due_at": clock.now() + pause(code, task.attempt), "assigned_at": None, "started_at": None}
+        waiting = await _move(tx.session, task, TaskStatus.PENDING, values)
+        what = f"queued {task.title} again after attempt {task.attempt}: {message}"
+        tx.record("task.requeued", task.id, what[:LINE_CHARS], project_id=task.project_id)
+        return waiting
+    if code is FailureCode.SANDBOX_LOST:
+        code, message = FailureCode.POISON, f"Attempt {task.attempt} of {task.max_attempts} was the last. {message}"
+    end = {"failure_code": code, "failure_message": message, "finished_at": clock.now()}
+    failed = await _move(tx.session, task, TaskStatus.FAILED, end)
+    tx.record("task.failed", task.id, f"gave up {task.title}: {message}"[:LINE_CHARS], project_id=task.project_id)
+    return failed
+
+
+async def postpone(tx: Transaction, task_id: UUID, *, attempt: int, seconds: float) -> Task | None:
+    """There was no room for a machine: PENDING again a little later, and this attempt does not count."""
+    task = await _lock(tx.session, task_id)
+    if task.attempt != attempt or task.status not in WORKED_ON:
+        return None
+    values = {
+        "due_at": clock.now() + timedelta(seconds=seconds),
+        "max_attempts": task.max_attempts + 1,
+        "assigned_at": None,
+        "started_at": None,
+    }
+    return await _move(tx.session, task, TaskStatus.PENDING, values)
+
+
+def pause(code: FailureCode, attempt: int) -> timedelta:
+    """Longer after each attempt, and never the same for two tasks that failed together."""
+    longest = min(PAUSES[code] * 2 ** min(attempt - 1, PAUSE_DOUBLINGS), LONGEST_PAUSE_SECONDS)
+    return timedelta(seconds=random.uniform(longest / 2, longest))  # noqa: S311 - spreads, guards nothing
 
 
 async def project_of(session: AsyncSession, task_id: UUID) -> UUID:
@@ -228,6 +295,9 @@ def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
 async def _cancel(tx: Transaction, task: Task, reason: str) -> Task:
     values = {"failure_code": FailureCode.CANCELLED, "failure_message": reason, "finished_at": clock.now()}
     cancelled = await _move(tx.session, task, TaskStatus.CANCELLED, values)
+    live = await sandboxes.live_of(tx.session, [task.id])
+    if task.id in live:
+        await sandboxes.stop(tx, live[task.id].id, code=FailureCode.CANCELLED, reason=reason)
     tx.record("task.cancelled", task.id, f"cancelled {task.title}", project_id=task.project_id)
     return cancelled
 
@@ -289,74 +359,6 @@ async def _open_ticket(session: AsyncSession, ticket_id: UUID) -> Ticket:
             f"#{ticket.number} is {ticket.status.name}. Move it back before its tasks go on.", path=["ticketId"]
         )
     return ticket
-
-
-async def _archived(session: AsyncSession, waiting: Sequence[Task]) -> Mapping[UUID, Project]:
-    project_ids = {task.project_id for task in waiting}
-    return {project.id: project for project in await projects.by_ids(session, list(project_ids)) if project.archived_at}
-
-
-async def _tickets_of(session: AsyncSession, waiting: Sequence[Task]) -> Sequence[Ticket]:
-    found = await session.scalars(select(Ticket).where(Ticket.id.in_({task.ticket_id for task in waiting})))
-    return found.all()
-
-
-async def _open_blockers(session: AsyncSession, ticket_ids: Sequence[UUID]) -> Mapping[UUID, list[Ticket]]:
-    found = await session.execute(
-        select(TicketBlocker.ticket_id, Ticket)
-        .join(Ticket, Ticket.id == TicketBlocker.blocker_id)
-        .where(TicketBlocker.ticket_id.in_(ticket_ids), Ticket.status.not_in(CLOSED_TICKETS))
-        .order_by(Ticket.number)
-    )
-    grouped = defaultdict(list)
-    for ticket_id, blocker in found:
-        grouped[ticket_id].append(blocker)
-    return grouped
-
-
-def _ticket_reasons(ticket: Ticket, blockers: Sequence[Ticket]) -> list[Reason]:
-    if ticket.status in CLOSED_TICKETS:
-        message = f"#{ticket.number} is {ticket.status.name}. Move it back to go on."
-        return [Reason(code=WaitCode.TICKET_BLOCKED, message=message, blocker=ticket)]
-    reasons = [
-        Reason(
-            code=WaitCode.TICKET_BLOCKED,
-            message=(
-                f"#{ticket.number} waits for #{blocker.number} {blocker.title}. Finish that, or take it off blockedBy."
-            ),
-            blocker=blocker,
-        )
-        for blocker in blockers
-    ]
-    if ticket.blocked_reason:
-        message = f"#{ticket.number} is blocked: {ticket.blocked_reason}. Clear its blockedReason to go on."
-        reasons.append(Reason(code=WaitCode.TICKET_BLOCKED, message=message, blocker=ticket))
-    return reasons
-
-
-def _dependency_reason(needed: Task) -> Reason:
-    helps = "Retry that" if needed.status in (TaskStatus.FAILED, TaskStatus.CANCELLED) else "Wait for it"
-    return Reason(
-        code=WaitCode.DEPENDENCY,
-        message=f"It depends on {needed.title}, which is {needed.status.name}. {helps}, or take it off dependsOn.",
-        blocker=needed,
-    )
-
-
-def _backoff_reason(task: Task) -> Reason:
-    message = "The last attempt failed; the next one starts by itself when the pause is over."
-    return Reason(code=WaitCode.BACKOFF, message=message, until=task.due_at)
-
-
-def _archived_reason(project: Project) -> Reason:
-    message = f"The project {project.name} is archived. Restore it to go on."
-    return Reason(code=WaitCode.PROJECT_ARCHIVED, message=message, blocker=project)
-
-
-_OFF = Reason(
-    code=WaitCode.ORCHESTRATOR_OFF,
-    message="This server hands out no tasks. Start one with ORCHESTRATOR_ENABLED=true.",
-)
 
 
 def _refused(task: Task, status: TaskStatus) -> InvalidTransition:

@@ -1,6 +1,6 @@
 """A ticket says what is wanted. Only this module changes its status."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -8,11 +8,11 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, false, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import clock, graphs, ids, paging, projects, tasks
-from app.enums import Priority, TicketKind, TicketStatus
+from app import branches, clock, graphs, ids, paging, projects, tasks
+from app.enums import Priority, TaskStatus, TicketKind, TicketStatus
 from app.errors import DependencyCycle, InvalidTransition, NotFound
 from app.inputs import Checks, searchable
-from app.models import PUNCTUATION, Project, Ticket, TicketBlocker
+from app.models import PUNCTUATION, Project, Task, Ticket, TicketBlocker
 from app.transactions import Transaction
 
 MOVES: Mapping[TicketStatus, frozenset[TicketStatus]] = {
@@ -122,6 +122,43 @@ async def move(tx: Transaction, ticket_id: UUID, status: TicketStatus) -> Ticket
     return moved
 
 
+async def begin(tx: Transaction, ticket_ids: Collection[UUID]) -> None:
+    """Agents work on them now. One that somebody changes in this moment is left to them."""
+    untouched = (
+        select(Ticket.id)
+        .where(Ticket.id.in_(ticket_ids), Ticket.status.in_({TicketStatus.BACKLOG, TicketStatus.READY}))
+        .with_for_update(skip_locked=True, key_share=True)
+    )
+    begun = await _advance(tx.session, TicketStatus.IN_PROGRESS, Ticket.id.in_(untouched))
+    for ticket in begun:
+        tx.record("ticket.moved", ticket.id, f"began #{ticket.number}", project_id=ticket.project_id)
+
+
+async def with_branch(session: AsyncSession, ticket_id: UUID, project: Project) -> Ticket:
+    """The ticket with a branch of its own, named once, where the project has a repository."""
+    ticket = await _lock(session, ticket_id)
+    if ticket.branch is not None or project.clone_url is None:
+        return ticket
+    return await _update(
+        session, {"branch": branches.name(ticket.kind, ticket.number, ticket.title)}, Ticket.id == ticket_id
+    )
+
+
+async def hand_over(tx: Transaction, ticket_id: UUID) -> None:
+    """When all its tasks are completed, a ticket in progress waits for a judgement."""
+    left = await tx.session.scalar(
+        select(Task.id).where(Task.ticket_id == ticket_id, Task.status != TaskStatus.COMPLETED).limit(1)
+    )
+    if left is not None:
+        return
+    done = await _advance(
+        tx.session, TicketStatus.IN_REVIEW, Ticket.id == ticket_id, Ticket.status == TicketStatus.IN_PROGRESS
+    )
+    for ticket in done:
+        what = f"finished all tasks of #{ticket.number}, which waits for review"
+        tx.record("ticket.moved", ticket.id, what, project_id=ticket.project_id)
+
+
 async def set_blockers(tx: Transaction, ticket_id: UUID, blocked_by: Sequence[UUID]) -> Ticket:
     """Let the ticket wait for exactly these; a cycle is refused with its path."""
     project_id = await project_of(tx.session, ticket_id)
@@ -211,6 +248,17 @@ async def _lock(session: AsyncSession, ticket_id: UUID) -> Ticket:
         .execution_options(populate_existing=True)
     )
     return found.one()
+
+
+async def _advance(session: AsyncSession, status: TicketStatus, *which: ColumnElement[bool]) -> Sequence[Ticket]:
+    moved = await session.scalars(
+        update(Ticket)
+        .where(*which)
+        .values(status=status, updated_at=clock.now())
+        .returning(Ticket)
+        .execution_options(populate_existing=True, synchronize_session=False)
+    )
+    return moved.all()
 
 
 async def _update(session: AsyncSession, values: Mapping[str, Any], *conditions: ColumnElement[bool]) -> Ticket:
