@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,15 +11,16 @@ from typing import Any
 from uuid import UUID
 
 import structlog
-from sqlalchemy import ColumnElement, or_, select, update
+from sqlalchemy import ColumnElement, or_, select, union_all, update
 
 from app import clock, tokens
 from app.auth import Credentials, Principal
 from app.bus import Bus
 from app.db import Database, DatabaseUnavailable
-from app.enums import TokenKind
+from app.enums import PrincipalKind, TokenKind
 from app.errors import AppError, Unauthenticated
-from app.models import AccessToken, User
+from app.models import AccessToken, Sandbox, User
+from app.secrets import SANDBOX_PREFIX, Keys
 
 REMEMBER_SECONDS = 1.0  # how long a token is believed without asking the database again
 REMEMBERED = 10_000
@@ -36,13 +37,41 @@ class _Known:
     until: float
 
 
+class Watched:
+    """Those who wait for the end of something, by its id."""
+
+    def __init__(self) -> None:
+        self._waiting: defaultdict[UUID, set[asyncio.Future[AppError]]] = defaultdict(set)
+
+    @property
+    def ids(self) -> list[UUID]:
+        return list(self._waiting)
+
+    async def until_ended(self, watched_id: UUID) -> AppError:
+        ended: asyncio.Future[AppError] = asyncio.get_running_loop().create_future()
+        self._waiting[watched_id].add(ended)
+        try:
+            return await ended
+        finally:
+            self._waiting[watched_id].discard(ended)
+            if not self._waiting[watched_id]:
+                del self._waiting[watched_id]
+
+    def end(self, watched_ids: Iterable[UUID], message: str) -> None:
+        for watched_id in watched_ids:
+            for ended in self._waiting.get(watched_id, ()):
+                if not ended.done():
+                    ended.set_result(Unauthenticated(message))
+
+
 class Gate:
-    def __init__(self, db: Database, bus: Bus) -> None:
+    def __init__(self, db: Database, bus: Bus, keys: Keys) -> None:
         self._db = db
         self._bus = bus
+        self._keys = keys
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._forgotten = 0  # how often
-        self._watched: defaultdict[UUID, set[asyncio.Future[AppError]]] = defaultdict(set)
+        self._tokens, self._sandboxes = Watched(), Watched()
         db.after_commit(self._hear_commit)
 
     async def authenticate(self, credentials: Credentials) -> Principal:
@@ -54,24 +83,28 @@ class Gate:
             raise Unauthenticated(
                 "Sign in first: send `Authorization: Bearer omoi_pat_…`, or use a sign-in link in the browser."
             )
+        of_sandbox = kind is TokenKind.ACCESS and secret.startswith(SANDBOX_PREFIX)
         known = self._known.get(secret)
-        if known is not None and known.until > time.monotonic() and secret.startswith(tokens.PREFIXES[kind]):
+        of_that_kind = of_sandbox or secret.startswith(tokens.PREFIXES[kind])
+        if known is not None and known.until > time.monotonic() and of_that_kind:
             return known.principal
-        return await self._look_up(secret, kind)
+        self._known.pop(secret, None)
+        forgotten = self._forgotten
+        principal = await (self._sandbox_of(secret) if of_sandbox else self._user_of(secret, kind))
+        if forgotten == self._forgotten:
+            self._known[secret] = _Known(principal, time.monotonic() + REMEMBER_SECONDS)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return principal
 
     async def until_revoked(self, principal: Principal) -> AppError:
         """Waits for the moment from which this principal may act no longer, and says why."""
+        if principal.kind is PrincipalKind.SANDBOX:
+            return await self._sandboxes.until_ended(principal.id)
         if principal.token_id is None:
             await asyncio.Event().wait()
-        ended: asyncio.Future[AppError] = asyncio.get_running_loop().create_future()
         assert principal.token_id is not None
-        self._watched[principal.token_id].add(ended)
-        try:
-            return await ended
-        finally:
-            self._watched[principal.token_id].discard(ended)
-            if not self._watched[principal.token_id]:
-                del self._watched[principal.token_id]
+        return await self._tokens.until_ended(principal.token_id)
 
     def _hear_commit(self, left: Mapping[Any, Any]) -> None:
         """A token was ended here: the next request is refused already, and the other replicas hear of it."""
@@ -93,9 +126,7 @@ class Gate:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _look_up(self, secret: str, kind: TokenKind) -> Principal:
-        self._known.pop(secret, None)
-        forgotten = self._forgotten
+    async def _user_of(self, secret: str, kind: TokenKind) -> Principal:
         async with self._db.reading() as session:
             found = await session.execute(
                 select(AccessToken, User, _unused_lately())
@@ -108,14 +139,23 @@ class Gate:
         token, user, stale = row
         if stale:
             await self._note_use(token.id)
-        principal = Principal(
+        return Principal(
             kind=user.kind, id=user.id, name=user.name, admin=user.admin, token_id=token.id, expires_at=token.expires_at
         )
-        if forgotten == self._forgotten:
-            self._known[secret] = _Known(principal, time.monotonic() + REMEMBER_SECONDS)
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
-        return principal
+
+    async def _sandbox_of(self, secret: str) -> Principal:
+        """The worker of one attempt. Forged, of another attempt, ended: all that is the same to whoever asks."""
+        if genuine := self._keys.read_sandbox_token(secret):
+            sandbox_id, attempt = genuine
+            async with self._db.reading() as session:
+                name = await session.scalar(
+                    select(Sandbox.name).where(
+                        Sandbox.id == sandbox_id, Sandbox.attempt == attempt, Sandbox.finished_at.is_(None)
+                    )
+                )
+            if name is not None:
+                return Principal(kind=PrincipalKind.SANDBOX, id=sandbox_id, name=name)
+        raise Unauthenticated("This sandbox's token is unknown, or its attempt is over.")
 
     async def _note_use(self, token_id: UUID) -> None:
         async with self._db.writing() as session:
@@ -138,19 +178,18 @@ class Gate:
                     log.exception("token_watch_failed")
 
     async def _end_revoked(self) -> None:
-        watched = list(self._watched)
-        if not watched:
+        tokens_, sandboxes = self._tokens.ids, self._sandboxes.ids
+        if not tokens_ and not sandboxes:
             return
         async with self._db.reading() as session:
-            found = await session.scalars(select(AccessToken.id).where(AccessToken.id.in_(watched), *tokens.usable()))
-            usable = set(found)
-        if len(usable) < len(watched):
+            usable = select(AccessToken.id).where(AccessToken.id.in_(tokens_), *tokens.usable())
+            live = select(Sandbox.id).where(Sandbox.id.in_(sandboxes), Sandbox.finished_at.is_(None))
+            going_on = set(await session.scalars(union_all(usable, live)))
+        ended = {*tokens_, *sandboxes} - going_on
+        if ended:
             self._forget()
-        for token_id in watched:
-            if token_id not in usable:
-                for ended in self._watched.get(token_id, ()):
-                    if not ended.done():
-                        ended.set_result(Unauthenticated("The token of this subscription was revoked or has expired."))
+        self._tokens.end(ended, "The token of this subscription was revoked or has expired.")
+        self._sandboxes.end(ended, "The attempt of this sandbox is over.")
 
 
 def _unused_lately() -> ColumnElement[bool]:

@@ -1,10 +1,11 @@
 """Every knob, read once: parameters beat the environment, which beats the YAML file, which beats the defaults."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -17,16 +18,24 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 LAST_PORT = 65_535
 
 
-def knob(default: Any, env: str, about: str, *, secret: bool = False) -> Any:
+def knob(default: Any, env: str, about: str, *, also: str | None = None, secret: bool = False) -> Any:
     """A setting with the environment variable that sets it. In the YAML file its key is the field's name."""
-    metadata = {"env": env, "about": about, "secret": secret}
+    metadata = {"env": env, "also": also, "about": about, "secret": secret}
     if callable(default):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+        return field(default_factory=default, metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 def default_data_folder() -> Path:
     return Path(platformdirs.user_data_dir("omoios", appauthor=False))
+
+
+class GitCredential(NamedTuple):
+    """What opens the repositories of one origin."""
+
+    origin: str
+    username: str
+    password: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +45,36 @@ class Settings:
     )
     database_url: str | None = knob(None, "DATABASE_URL", "A Postgres to use instead of the embedded one.", secret=True)
     redis_url: str | None = knob(None, "REDIS_URL", "Redis pub/sub between replicas instead of memory.", secret=True)
+    root_key: str | None = knob(
+        None, "OMOI_ROOT_KEY", "32 bytes in base64 or hex instead of the data folder's root.key.", secret=True
+    )
+    anthropic_api_key: str | None = knob(
+        None, "ANTHROPIC_API_KEY", "Key for the model, for users without one of their own.", secret=True
+    )
+    anthropic_auth_token: str | None = knob(
+        None,
+        "ANTHROPIC_AUTH_TOKEN",
+        "OAuth token for the model, instead of a key.",
+        also="CLAUDE_CODE_OAUTH_TOKEN",
+        secret=True,
+    )
+    anthropic_base_url: str = knob("https://api.anthropic.com", "ANTHROPIC_BASE_URL", "Where the model answers.")
+    git_credentials: tuple[GitCredential, ...] = knob(
+        (), "OMOI_GIT_CREDENTIALS", "What opens repositories: https://host=user:password, with commas.", secret=True
+    )
+    repository_folders: tuple[Path, ...] = knob(
+        (), "OMOI_REPOSITORY_FOLDERS", "Folders whose repositories projects may name; else `repositories` in the data."
+    )
+    model: str | None = knob(None, "ANTHROPIC_MODEL", "Model of projects that name none.")
+    registries: tuple[str, ...] = knob(
+        (), "OMOI_REGISTRIES", "Hosts of package registries that sandboxes may reach, with commas."
+    )
+    local_sandboxes: int = knob(8, "OMOI_LOCAL_SANDBOXES", "Sandboxes at once on this machine.")
+    allow_unisolated: bool = knob(
+        False, "OMOI_ALLOW_UNISOLATED", "Let a real model work where sandboxes cannot be isolated from this machine."
+    )
+    task_seconds: float = knob(4 * 3600.0, "OMOI_TASK_SECONDS", "Time that one try at a task gets.")
+    silence_seconds: float = knob(1500.0, "OMOI_SILENCE_SECONDS", "How long nothing may happen in a sandbox.")
     host: str = knob("127.0.0.1", "HOST", "Address to listen on.")
     port: int = knob(18000, "PORT", "Port to listen on; 0 takes a free one.")
     public_url: str | None = knob(None, "OMOI_PUBLIC_URL", "Address under which browsers reach the server.")
@@ -71,6 +110,10 @@ class Settings:
     previous_documents: Path | None = knob(None, "OMOI_PREVIOUS_DOCUMENTS", "The last release's manifest.")
     trusted_documents_only: bool = knob(False, "OMOI_TRUSTED_DOCUMENTS_ONLY", "Refuse every other document from users.")
 
+    @property
+    def has_model_key(self) -> bool:
+        return bool(self.anthropic_api_key or self.anthropic_auth_token)
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -97,7 +140,7 @@ def load(
         sources[name] = SOURCE_DEFAULT
         for source, raw in (
             ("parameter", (parameters or {}).get(name)),
-            (f"environment {variable}", env.get(variable) or None),
+            *((f"environment {one}", env.get(one) or None) for one in (variable, knob_.metadata["also"]) if one),
             (f"file {file}", from_file.get(name)),
         ):
             if raw is not None:
@@ -148,6 +191,14 @@ def origin_of(address: str) -> str:
     return f"{parts.scheme}://{host}{port}"
 
 
+def base_of(address: str) -> str:
+    """A web address under which paths are asked for, without a slash at its end; ValueError for what is none."""
+    parts = urlsplit(address.strip())
+    if parts.query or parts.fragment or "*" in parts.path:
+        raise ValueError(address)
+    return origin_of(f"{parts.scheme}://{parts.netloc}") + parts.path.rstrip("/")
+
+
 def _text(raw: Any) -> str:
     if isinstance(raw, str):
         return raw
@@ -158,8 +209,18 @@ def _address(raw: Any) -> str:
     return origin_of(_text(raw))
 
 
+def _base(raw: Any) -> str:
+    return base_of(_text(raw))
+
+
 def _path(raw: Any) -> Path:
     return Path(raw).expanduser()
+
+
+def _paths(raw: Any) -> tuple[Path, ...]:
+    """A list, or text with a comma between two paths."""
+    parts = raw.split(",") if isinstance(raw, str) else list(raw)
+    return tuple(_path(part.strip() if isinstance(part, str) else part) for part in parts if str(part).strip())
 
 
 def _truth(raw: Any) -> bool:
@@ -196,11 +257,34 @@ def _origins(raw: Any) -> tuple[str, ...]:
     return tuple(origin_of(part) for part in map(_text, parts) if part.strip())
 
 
+def _names(raw: Any) -> tuple[str, ...]:
+    parts = re.split(r"[,\s]+", raw) if isinstance(raw, str) else list(raw)
+    return tuple(part.lower() for part in map(_text, parts) if part)
+
+
+def _git_credentials(raw: Any) -> tuple[GitCredential, ...]:
+    """A list holds each entry whole; in text they have commas or spaces between them."""
+    parts = re.split(r"[,\s]+", raw) if isinstance(raw, str) else list(raw)
+    return tuple(_git_credential(part) for part in map(_text, parts) if part.strip())
+
+
+def _git_credential(entry: str) -> GitCredential:
+    address, _, account = entry.strip().partition("=")
+    username, _, password = account.partition(":")
+    if not username or not password:
+        raise ValueError("no user and password")
+    return GitCredential(origin_of(address), username, password)
+
+
 # By type, or by name where the type does not say it all: how to read it, and what a refusal asks for.
 _CONVERSIONS: dict[Any, tuple[Callable[[Any], Any], str]] = {
     "port": (_port, f"a port from 0 to {LAST_PORT}"),
     "public_url": (_address, "a web address such as https://omoi.example.com"),
     "allowed_origins": (_origins, "web addresses such as https://app.example.com, with commas between them"),
+    "anthropic_base_url": (_base, "a web address such as https://api.anthropic.com"),
+    "registries": (_names, "host names with commas between them"),
+    "git_credentials": (_git_credentials, "entries such as https://git.example.com=user:password"),
+    tuple[Path, ...]: (_paths, "paths with commas between them"),
     str: (_text, "text"),
     str | None: (_text, "text"),
     int: (_number, "a whole number above 0"),
