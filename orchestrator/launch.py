@@ -1,0 +1,112 @@
+"""Get machines for sandboxes. Whoever dies in the middle is followed by another process that asks by the same name."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from app import attempts, sandboxes
+from app.enums import FailureCode
+from app.errors import AppError
+from app.models import Sandbox
+from orchestrator import orders
+from orchestrator.providers import OrderRefused, ProviderFull
+from orchestrator.site import Site
+
+AT_ONCE = 8
+FULL_PAUSE_SECONDS = 15.0
+
+log = structlog.get_logger()
+
+
+class Launcher:
+    """Launches go on beside each other, so that a slow machine holds no other back."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._going: set[asyncio.Task[None]] = set()
+
+    async def run_once(self) -> int:
+        room = AT_ONCE - len(self._going)
+        if room <= 0:
+            return 0
+        async with self._site.db.writing() as session:
+            taken = await sandboxes.to_launch(session, provider=self._site.provider.name, limit=room)
+        for sandbox in taken:
+            task = asyncio.create_task(self._launch(sandbox), name=f"launch {sandbox.name}")
+            self._going.add(task)
+            task.add_done_callback(self._ended)
+        return len(taken)
+
+    async def close(self) -> None:
+        for task in self._going:
+            task.cancel()
+        await asyncio.gather(*self._going, return_exceptions=True)
+
+    async def _launch(self, sandbox: Sandbox) -> None:
+        try:
+            await launch(self._site, sandbox)
+        except AppError as error:
+            log.warning("launch_interrupted", sandbox=sandbox.name, error=error.message)
+        except Exception:
+            # The edge of a launch: it is said, and taken up again when its time in this process's hand is over.
+            log.exception("launch_interrupted", sandbox=sandbox.name)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._going.discard(task)
+        self._site.bus.ring(sandboxes.LAUNCH_TOPIC, 0)
+
+
+async def launch(site: Site, sandbox: Sandbox) -> None:
+    """One machine for one sandbox, or the reason why there is none."""
+    boot = Boot()
+    try:
+        with boot.step("order"):
+            order = await orders.compose(site, sandbox)
+        with boot.step("machine"):
+            machine = await site.provider.create(order)
+    except ProviderFull as full:
+        async with site.change("launch") as tx:
+            await attempts.postpone(tx, sandbox.id, seconds=FULL_PAUSE_SECONDS, message=full.message)
+    except AppError as error:
+        log.warning("launch_failed", sandbox=sandbox.name, error=error.message)
+        async with site.change("launch") as tx:
+            await sandboxes.note_boot(tx.session, sandbox.id, boot.steps)
+            again = not isinstance(error, OrderRefused)
+            await attempts.lose(tx, sandbox.id, FailureCode.SPAWN_FAILED, error.message, again=again)
+    else:
+        async with site.change("launch") as tx:
+            await sandboxes.launched(tx, sandbox, provider_id=machine.provider_id, boot=boot.steps)
+        log.info("sandbox_launched", sandbox=sandbox.name, milliseconds=boot.milliseconds)
+
+
+class Boot:
+    """The steps of a start with their times, so that a slow or failed one says why."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Any]] = []
+        self._began = time.perf_counter()
+
+    @property
+    def milliseconds(self) -> int:
+        return round((time.perf_counter() - self._began) * 1000)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        step: dict[str, Any] = {"name": name, "startedAt": _now(), "finishedAt": None, "error": None}
+        self.steps.append(step)
+        try:
+            yield
+        except AppError as error:
+            step["error"] = error.message
+            raise
+        finally:
+            step["finishedAt"] = _now()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,160 @@
+"""What a sandbox is told and given at its start: everything that its worker will ever know from us."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from app import attempts, git, ids, resumes
+from app.attempts import Briefing
+from app.enums import EgressPolicy, PermissionMode
+from app.errors import RepositoryRefused
+from app.models import Sandbox
+from app.settings import DEFAULT_PORTS
+from orchestrator.archive import worker_archive
+from orchestrator.providers import Order, OrderRefused, Tier
+from orchestrator.site import Site
+
+MODEL_DOOR = "/model"
+AUTHOR = {"name": "OmoiOS", "email": "agent@omoios.invalid"}
+RESUME = ".omoi/resume"
+MARGIN_SECONDS = 600.0  # beyond its time, before the provider removes what everybody forgot
+
+_PERMISSIONS = {
+    PermissionMode.ACCEPT_EDITS: "acceptEdits",
+    PermissionMode.BYPASS_PERMISSIONS: "bypassPermissions",
+    PermissionMode.DONT_ASK: "dontAsk",
+    PermissionMode.PLAN: "plan",
+}
+
+
+async def compose(site: Site, sandbox: Sandbox) -> Order:
+    """The whole order; OrderRefused when there can be none."""
+    async with site.change("launch") as tx:
+        briefing = await attempts.brief(tx, sandbox.id, server_has_key=site.settings.has_model_key)
+    _require_isolation(site, briefing)
+    callback = site.provider.capabilities().callback_url
+    try:
+        remote = git.remote_url(site.settings, briefing.project, callback)
+    except RepositoryRefused as refusal:
+        raise OrderRefused(refusal.message) from refusal
+    resumed, given = await _resumed(site, briefing)
+    resources = briefing.settings.resources
+    return Order(
+        name=sandbox.name,
+        labels=labels(site, sandbox),
+        env={**_environment(site, briefing, callback, remote), **resumed},
+        files={"worker.pyz": worker_archive(), **given},
+        cpu=resources.cpu,
+        memory_gb=resources.memory_gb,
+        disk_gb=resources.disk_gb,
+        snapshot=resources.snapshot,
+        image=resources.image,
+        reachable=_reachable(site, briefing, remote, callback),
+        open_network=briefing.settings.egress is EgressPolicy.OPEN,
+        life_seconds=site.settings.task_seconds + MARGIN_SECONDS,
+    )
+
+
+def labels(site: Site, sandbox: Sandbox) -> Mapping[str, str]:
+    return {
+        "deployment": site.fleet.deployment,
+        "sandbox": ids.encode("sandbox", sandbox.id),
+        "attempt": str(sandbox.attempt),
+    }
+
+
+def _require_isolation(site: Site, briefing: Briefing) -> None:
+    """Without walls around it only the scripted model may work, unless the operator says otherwise."""
+    exposed = site.provider.capabilities().tier is Tier.PROCESS
+    if exposed and briefing.real_model and not site.settings.allow_unisolated:
+        raise OrderRefused(
+            f"This machine cannot isolate sandboxes ({site.provider.capabilities().note}), and a real model would work "
+            "here. Set OMOI_ALLOW_UNISOLATED=true to let it."
+        )
+
+
+def _environment(site: Site, briefing: Briefing, callback: str, remote: str | None) -> dict[str, str]:
+    sandbox, task, ticket, project = briefing.sandbox, briefing.task, briefing.ticket, briefing.project
+    told = {
+        "SANDBOX_ID": ids.encode("sandbox", sandbox.id),
+        "TASK_ID": ids.encode("task", task.id),
+        "TICKET_ID": ids.encode("ticket", ticket.id),
+        "PROJECT_ID": ids.encode("project", project.id),
+        "USER_ID": ids.encode("user", briefing.user_id),
+        "GITHUB_REPO_OWNER": project.repository_owner,
+        "GITHUB_REPO_NAME": project.repository_name,
+        "REPO_URL": remote,
+        "BRANCH_NAME": sandbox.branch,
+        "BASE_BRANCH": project.default_branch if remote else None,
+        "TASK_DESCRIPTION": _description(briefing),
+        "TASK_DATA_BASE64": base64.b64encode(orjson.dumps(_data(briefing))).decode(),
+        "CALLBACK_URL": callback,
+        "ANTHROPIC_BASE_URL": callback + MODEL_DOOR,
+        "OMOI_SANDBOX_TOKEN": site.keys.sandbox_token(sandbox.id, sandbox.attempt),
+        "MODEL": briefing.settings.model or site.settings.model,
+        "PERMISSION_MODE": _PERMISSIONS[briefing.settings.permission_mode],
+        **site.worker_environment,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _description(briefing: Briefing) -> str:
+    task, ticket = briefing.task, briefing.ticket
+    parts = [task.title, task.description]
+    if task.title != ticket.title:
+        parts += [f"It helps to finish #{ticket.number} {ticket.title}.", ticket.description]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _data(briefing: Briefing) -> Mapping[str, Any]:
+    task, ticket, project, settings = briefing.task, briefing.ticket, briefing.project, briefing.settings
+    return {
+        "task": {
+            "id": ids.encode("task", task.id),
+            "title": task.title,
+            "description": task.description,
+            "phase": task.phase.name,
+            "attempt": briefing.sandbox.attempt,
+        },
+        "ticket": {
+            "id": ids.encode("ticket", ticket.id),
+            "number": ticket.number,
+            "title": ticket.title,
+            "description": ticket.description,
+            "kind": ticket.kind.name,
+            "priority": ticket.priority.name,
+        },
+        "project": {"id": ids.encode("project", project.id), "name": project.name},
+        "checks": list(settings.checks),
+        "maxTurns": settings.max_turns,
+        "enableSkills": settings.enable_skills,
+        "enableSubagents": settings.enable_subagents,
+        "author": AUTHOR,
+    }
+
+
+def _reachable(site: Site, briefing: Briefing, remote: str | None, callback: str) -> Sequence[str]:
+    hosts: list[str] = []
+    if remote and not remote.startswith(callback):
+        parts = urlsplit(remote)
+        hosts.append(f"{parts.hostname}:{parts.port or DEFAULT_PORTS[parts.scheme]}")
+    if briefing.settings.egress is not EgressPolicy.OFFLINE:
+        hosts += site.settings.registries
+    return hosts
+
+
+async def _resumed(site: Site, briefing: Briefing) -> tuple[dict[str, str], dict[str, bytes]]:
+    """The session and the edits of the try before, when the task shall go on from there."""
+    earlier = briefing.earlier
+    if earlier is None:
+        return {}, {}
+    async with site.db.reading() as session:
+        transcript = await resumes.transcript(session, earlier)
+        edits = await resumes.edits(session, earlier)
+    given = {f"{RESUME}/edits.json": orjson.dumps(edits)}
+    if transcript is None or earlier.session_id is None:
+        return {}, given
+    return {"RESUME_SESSION_ID": earlier.session_id}, {**given, f"{RESUME}/transcript.jsonl": transcript}

@@ -1,0 +1,30 @@
+"""What the loops work with: built once in app/main.py, passed to each of them."""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from app import auth, transactions
+from app.attempts import Fleet
+from app.bus import Bus
+from app.db import Database
+from app.secrets import Keys
+from app.settings import Settings
+from app.transactions import Transaction
+from orchestrator.providers import Provider
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    settings: Settings
+    db: Database
+    bus: Bus
+    keys: Keys
+    provider: Provider
+    fleet: Fleet
+    address: str  # under which machines of this machine reach the server
+    worker_environment: Mapping[str, str] = field(default_factory=dict)  # what tests hurry workers up with
+
+    def change(self, loop: str) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction of the server itself, told apart by the loop that made it."""
+        return transactions.begin(self.db, self.bus, auth.SYSTEM, request_id=loop)

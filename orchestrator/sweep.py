@@ -1,0 +1,29 @@
+"""Delete machines of this installation that no sandbox owns, whoever left them behind."""
+
+import structlog
+
+from app import sandboxes
+from orchestrator.site import Site
+
+MOST = 20  # in one sweep
+
+log = structlog.get_logger()
+
+
+async def run_once(site: Site) -> int:
+    """The provider is listed first: a row commits before its machine is asked for, so what has none is an orphan."""
+    machines = await site.provider.list()
+    if not machines:
+        return 0
+    async with site.db.reading() as session:
+        owned = await sandboxes.owning(session, [machine.name for machine in machines])
+    orphans = [machine.name for machine in machines if machine.name not in owned][:MOST]
+    deleted = 0
+    for name in orphans:
+        async with site.db.reading() as session:
+            if await sandboxes.owning(session, [name]):
+                continue
+        log.warning("orphan_deleted", machine=name)
+        await site.provider.delete(name)
+        deleted += 1
+    return deleted
