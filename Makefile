@@ -1,4 +1,4 @@
-.PHONY: up test check format sdl lock clean
+.PHONY: up demo test check format sdl lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,6 +10,9 @@ BROWSER := tests/web/node_modules/.package-lock.json
 
 up: $(VENV)/ready $(GRAPHIQL) ## start everything and print the address
 	@$(BIN)/omoi up
+
+demo: $(VENV)/ready $(GRAPHIQL) ## let an agent finish a ticket in front of you
+	@$(BIN)/omoi demo
 
 test: $(VENV)/ready $(GRAPHIQL) $(CLIENTS) $(BROWSER) ## all tests, those of the clients and of the pages too
 	$(BIN)/pytest

@@ -1,7 +1,8 @@
 """The one place where everything is built and wired: settings in, a Starlette application out."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -11,19 +12,30 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 import schema
-from app import web
+from app import git, installation, web
+from app.attempts import Fleet
 from app.auth import MARK, Principal
 from app.bus import Bus
 from app.db import Database
 from app.edge import Edge, Metrics
 from app.gate import Gate
+from app.gateway import Gateway
+from app.git_door import Door
+from app.masking import Masks
+from app.secrets import Keys
 from app.settings import Settings, origin_of
-from orchestrator.engine import Engine, loops
+from app.upstream import Upstream
+from app.worker_door import WorkerDoor
+from orchestrator import engine
+from orchestrator.providers.local.provider import LocalProvider
+from orchestrator.site import Site
 from resolvers.context import Context, Services
 from schema.asgi import Endpoint
 
 API = "/graphql"
+MODEL = "/model"
 CORS_SECONDS = 600
+SANDBOXES = "sandboxes"  # the local provider's part of the data folder
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CORS_HEADERS = ["authorization", "content-type", "last-event-id", MARK, "omoi-cost", "x-request-id"]
 
@@ -31,12 +43,25 @@ CORS_HEADERS = ["authorization", "content-type", "last-event-id", MARK, "omoi-co
 class Server:
     """The application with the two things that its owner does to it: serve it, and tell it to drain."""
 
-    def __init__(self, settings: Settings, *, database_url: str, address: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        database_url: str,
+        address: str,  # under which browsers reach it
+        local_address: str | None = None,  # under which this machine does, where that is another one
+        scripted_model: str | None = None,  # where the stand-in for a model answers, for whoever has no key
+        worker_environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.settings = settings
+        self._address = address
+        self._local_address = local_address or address
+        self._worker_environment = worker_environment or {}
+        self.keys = Keys.load(settings)
         self.db = Database(database_url, connections=settings.database_connections)
         self.bus = Bus(settings.redis_url)
-        self.gate = Gate(self.db, self.bus)
-        self.services = Services(settings=settings, db=self.db, bus=self.bus, address=address)
+        self.gate = Gate(self.db, self.bus, self.keys)
+        self.masks = Masks(self.db, self.keys, settings)
         origins = _origins(settings, address)
         metrics = Metrics()
         self.endpoint = Endpoint(
@@ -49,12 +74,24 @@ class Server:
             observe=metrics.observe,
         )
         https = address.startswith("https://")
+        self.gateway = Gateway(
+            Upstream.of(settings, stand_in=scripted_model),
+            db=self.db,
+            bus=self.bus,
+            keys=self.keys,
+            authenticate=self.gate.authenticate,
+        )
+        git_door = Door(settings, self.db, self.gate.authenticate)
+        worker_door = WorkerDoor(self.db, self.masks, self.gate.authenticate)
         sign_in = web.SignIn(self.db, self.bus, origins=origins, https=https)
         self._probes = web.Probes(self.db, self.bus, metrics, connections=lambda: self.endpoint.connections)
         pages = Starlette(
             routes=[
                 Route(API, self.endpoint),
                 WebSocketRoute(API, self.endpoint),
+                *worker_door.routes(),
+                Route(f"{MODEL}/{{path:path}}", self.gateway),
+                Route(f"{git.DOOR}/{{path:path}}", git_door),
                 *web.routes(sign_in, self._probes, production=settings.production),
             ],
             middleware=_cross_origin(settings),
@@ -72,11 +109,41 @@ class Server:
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.db.close)
+            site = self._site(await installation.require(self.db, self.keys))
+            self.services = self._services(site)
             await stack.enter_async_context(self.bus.running())
             await stack.enter_async_context(self.gate.running())
+            await stack.enter_async_context(self.gateway.running())
             if self.settings.orchestrator_enabled:
-                await stack.enter_async_context(Engine(self.db, loops(self.db)).running())
+                await stack.enter_async_context(engine.running(site))
             yield
+
+    def _site(self, deployment: str) -> Site:
+        machines = self.settings.local_sandboxes
+        provider = LocalProvider(self.settings.data / SANDBOXES, deployment=deployment, machines=machines)
+        life = timedelta(seconds=self.settings.task_seconds)
+        return Site(
+            settings=self.settings,
+            db=self.db,
+            bus=self.bus,
+            keys=self.keys,
+            provider=provider,
+            fleet=Fleet(provider=provider.name, machines=machines, deployment=deployment, life=life),
+            address=self._local_address,
+            worker_environment=self._worker_environment,
+        )
+
+    def _services(self, site: Site) -> Services:
+        return Services(
+            settings=self.settings,
+            db=self.db,
+            bus=self.bus,
+            keys=self.keys,
+            masks=self.masks,
+            address=self._address,
+            fleet=site.fleet,
+            read_log=lambda sandbox, lines: site.provider.log(sandbox.name, lines),
+        )
 
     def _context(self, *, principal: Principal, request_id: str, resume_after: str | None = None) -> Context:
         return Context(self.services, principal, request_id=request_id, resume_after=resume_after)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from app import settings as settings_module
 from app import upgrade
-from app.cli import accounts, database, up
+from app.cli import accounts, database, demo, up
 from app.db import Database, DatabaseUnavailable
 from app.errors import AppError, CannotStart
 from app.settings import Loaded, Settings
@@ -52,6 +52,29 @@ def start(
 ) -> None:
     """Start the server with all it needs, and print where it is and how to sign in."""
     up.run(context.obj(host=host, port=port).settings, Console())
+
+
+@commands.command("demo", epilog="Example: omoi demo")
+def show(
+    context: typer.Context,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+) -> None:
+    """Start everything, let an agent finish a ticket in front of you, and end."""
+    settings = context.obj(port=port).settings
+    demo.run(settings, Console())
+
+
+@commands.command("tour", epilog="Example: omoi tour --url https://omoi.example.com --repository owner/name")
+def tour_server(
+    context: typer.Context,
+    url: Annotated[str | None, typer.Option(help="Where the server is; the one of this machine otherwise.")] = None,
+    token: Annotated[str | None, typer.Option(help="An access token.", envvar="OMOI_TOKEN")] = None,
+    repository: Annotated[
+        str | None, typer.Option(help="owner/name on GitHub, or any address to clone from; none: an empty one.")
+    ] = None,
+) -> None:
+    """Have any server finish a ticket, step by step: the test of an installation."""
+    asyncio.run(demo.visit(context.obj().settings, Console(), url=url, token=token, repository=repository))
 
 
 @commands.command("migrate", epilog="Example: DATABASE_URL=postgresql://… omoi migrate")

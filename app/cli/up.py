@@ -9,14 +9,14 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import uvicorn
 import uvloop
 from rich.console import Console
 
-from app import auth, logs, tokens, transactions, users
+from app import auth, installation, logs, tokens, transactions, users
 from app.cli import database
 from app.cli.database import HOLDER
 from app.db import Database
@@ -24,6 +24,7 @@ from app.errors import CannotStart, Conflict
 from app.main import Server
 from app.models import User
 from app.settings import Settings
+from demo import model
 
 ADMIN_EMAIL = "admin@localhost"
 BACKLOG = 2048
@@ -56,24 +57,36 @@ class Process(uvicorn.Server):
             loop.add_signal_handler(number, self._asked_to_stop)
         yield
 
-    def _asked_to_stop(self) -> None:
-        if self.should_exit:
-            os._exit(1)  # the embedded database sees its owner go and stops by itself
+    def stop(self) -> None:
         self.should_exit = True
         self._server.drain()
 
+    def _asked_to_stop(self) -> None:
+        if self.should_exit:
+            os._exit(1)  # the embedded database sees its owner go and stops by itself
+        self.stop()
 
-def run(settings: Settings, console: Console) -> None:
+
+Visit = Callable[[Server], Awaitable[None]]
+
+
+def run(settings: Settings, console: Console, *, visit: Visit | None = None) -> None:
+    """Serve until told to stop or, with a visit, until that is over; its refusal is raised."""
     logs.configure(production=settings.production)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, console))
+        runner.run(_serve(settings, console, visit))
 
 
-async def _serve(settings: Settings, console: Console) -> None:
+async def _serve(settings: Settings, console: Console, visit: Visit | None) -> None:
     with contextlib.closing(_listen(settings)) as listener:
-        address = settings.public_url or local_address(settings.host, listener.getsockname()[1])
-        async with database.owned(settings, holder=f"{HOLDER}{address}") as url:
-            server = Server(settings, database_url=url, address=address)
+        local = local_address(settings.host, listener.getsockname()[1])
+        address = settings.public_url or local
+        async with (
+            database.owned(settings, holder=f"{HOLDER}{address}") as url,
+            _model(settings) as scripted,
+        ):
+            server = Server(settings, database_url=url, address=address, local_address=local, scripted_model=scripted)
+            await installation.require(server.db, server.keys)  # here its refusal is one sentence, and no traceback
             config = uvicorn.Config(
                 server.app,
                 log_config=None,
@@ -90,11 +103,33 @@ async def _serve(settings: Settings, console: Console) -> None:
 
             async def announce() -> None:
                 await _announce(server, settings, console)
+                if visit is not None:
+                    visiting.append(asyncio.create_task(_visit(process, visit(server))))
 
+            visiting: list[asyncio.Task[None]] = []
             process = Process(config, server, announce)
             await process.serve(sockets=[listener])
             if not process.started:
                 raise CannotStart("The server did not start. What it logged above says why.")
+            for ended in visiting:
+                await ended
+
+
+async def _visit(process: Process, visit: Awaitable[None]) -> None:
+    try:
+        await visit
+    finally:
+        process.stop()
+
+
+@contextlib.asynccontextmanager
+async def _model(settings: Settings) -> AsyncIterator[str | None]:
+    """Where there is no key for a model, a script stands in for one; None where there is."""
+    if settings.has_model_key:
+        yield None
+        return
+    async with model.serving() as url:
+        yield url
 
 
 def local_address(host: str, port: int) -> str:
@@ -135,6 +170,8 @@ async def _announce(server: Server, settings: Settings, console: Console) -> Non
         console.print(again, markup=False, soft_wrap=True)
     if not settings.production:
         console.print(f"GraphiQL: {address}/graphiql", soft_wrap=True)
+    if not settings.has_model_key:
+        console.print("Model:    none; a script plays it until ANTHROPIC_API_KEY is set", soft_wrap=True)
     console.print("Data:    ", "DATABASE_URL" if settings.database_url else settings.data, markup=False, soft_wrap=True)
 
 
