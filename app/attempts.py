@@ -122,8 +122,8 @@ async def finish(tx: Transaction, sandbox_id: UUID, given: Mapping[str, Any]) ->
     if sandbox.status in sandboxes.ENDED:
         return sandbox
     values: dict[str, Any] = {"session_id": given.get("session_id"), "transcript": _blob(given.get("transcript_blob"))}
-    if given.get("branch"):
-        values["branch"] = given["branch"]
+    if sandbox.branch is None:
+        given = {**given, "branch": None}  # without a repository there is none to speak of
     cancelled = sandbox.stop_code is FailureCode.CANCELLED
     if given["success"] and not cancelled:
         return await _succeed(tx, sandbox, given, values)

@@ -14,7 +14,7 @@ from app import ids
 from app.enums import PrincipalKind, Role
 from app.errors import Forbidden, NotFound
 from app.inputs import camel
-from app.models import AccessToken, Membership, Task, Ticket, User
+from app.models import AccessToken, Membership, Message, Sandbox, Task, Ticket, User
 
 COOKIE = "omoi_session"
 MARK = "omoi-client"  # a header, or on a socket a key of connection_init, that no foreign page can send
@@ -56,6 +56,8 @@ class Rule:
 
 SIGNED_IN = Rule()
 ADMIN = Rule(admin=True)
+WORKER = Rule(kinds=(PrincipalKind.SANDBOX,))
+ANYBODY = Rule(kinds=(PrincipalKind.USER, PrincipalKind.SERVICE, PrincipalKind.SANDBOX))
 REACHED = Rule(kinds=tuple(PrincipalKind))  # whoever may hold the object may read the field
 
 
@@ -133,6 +135,23 @@ def _of_task(principal: Principal, keys: Sequence[UUID]) -> Select[UUID, Role]:
     )
 
 
+def _of_sandbox(principal: Principal, keys: Sequence[UUID]) -> Select[UUID, Role]:
+    return (
+        select(Sandbox.id, Membership.role)
+        .join(Membership, Membership.project_id == Sandbox.project_id)
+        .where(Membership.user_id == principal.id, Sandbox.id.in_(keys))
+    )
+
+
+def _of_message(principal: Principal, keys: Sequence[UUID]) -> Select[UUID, Role]:
+    return (
+        select(Message.id, Membership.role)
+        .join(Sandbox, Sandbox.id == Message.sandbox_id)
+        .join(Membership, Membership.project_id == Sandbox.project_id)
+        .where(Membership.user_id == principal.id, Message.id.in_(keys))
+    )
+
+
 def _of_user(principal: Principal, keys: Sequence[UUID]) -> Select[UUID, Role]:
     """People see themselves and those they share a project with; admins see everybody."""
     return select(User.id, _literal(Role.VIEWER)).where(User.id.in_(keys), visible_user(principal))
@@ -160,6 +179,8 @@ _ROLES = {
     "project": _of_project,
     "ticket": _of_ticket,
     "task": _of_task,
+    "sandbox": _of_sandbox,
+    "message": _of_message,
     "user": _of_user,
     "token": _of_token,
 }

@@ -34,7 +34,7 @@ MOVES: Mapping[SandboxStatus, frozenset[SandboxStatus]] = {
     **{status: frozenset[SandboxStatus]() for status in ENDED},
 }
 LEASE = timedelta(seconds=90)  # three heartbeats
-LAUNCH = timedelta(seconds=60)  # for one process to get a machine, before another one tries
+LAUNCH = timedelta(seconds=10)  # how long a launch is in the hand of a process that says no more of it
 STOP_GRACE = timedelta(seconds=30)
 BOOT_STEPS = 50
 NEWEST_FIRST = paging.Order(Sandbox.id, descending=True)
@@ -95,11 +95,20 @@ async def to_launch(session: AsyncSession, *, provider: str, limit: int) -> Sequ
     taken = await session.scalars(
         update(Sandbox)
         .where(Sandbox.id.in_(wanting))
-        .values(launch_until=clock.now() + LAUNCH, lease_until=clock.now() + LAUNCH + LEASE)
+        .values(launch_until=clock.now() + LAUNCH, lease_until=clock.now() + LEASE)
         .returning(Sandbox)
         .execution_options(populate_existing=True)
     )
     return taken.all()
+
+
+async def keep_in_hand(session: AsyncSession, sandbox_ids: Sequence[UUID]) -> None:
+    """Their launches take their time, and go on."""
+    await session.execute(
+        update(Sandbox)
+        .where(Sandbox.id.in_(sandbox_ids), Sandbox.launch_until.is_not(None))
+        .values(launch_until=clock.now() + LAUNCH, lease_until=clock.now() + LEASE)
+    )
 
 
 async def equip(

@@ -91,16 +91,14 @@ def memory(_: Conversation) -> Script:
 
 
 def budget(_: Conversation) -> Script:
-    """Expensive turns that do nothing; told something meanwhile, the work is saved once and the spending goes on."""
-    saved = False
+    """Expensive turns that do nothing; told something meanwhile, it saves its work and goes on spending."""
     for turn in range(1, BUDGET_TURNS + 1):
         reply = yield Turn(
             uses=(bash(f"echo turn {turn}", "Spend"),),
             more_input_tokens=BUDGET_INPUT_TOKENS,
             more_output_tokens=BUDGET_OUTPUT_TOKENS,
         )
-        if reply.heard and not saved:
-            saved = True
+        if reply.heard:
             yield from write("SAVED.md", f"Saved in turn {turn}: {reply.heard[0]}\n")
     return f"Spent {BUDGET_TURNS} turns."
 

@@ -40,7 +40,7 @@ class Loop:
 def loops(site: Site, launcher: Launcher) -> Sequence[Loop]:
     return [
         Loop(name="dispatch", seconds=2.0, run_once=lambda: dispatch.run_once(site), topic=WORK),
-        Loop(name="launch", seconds=5.0, run_once=launcher.run_once, topic=LAUNCH_TOPIC),
+        Loop(name="launch", seconds=2.0, run_once=launcher.run_once, topic=LAUNCH_TOPIC),
         Loop(name="watch", seconds=2.0, run_once=lambda: watch.run_once(site), topic=MACHINES),
         Loop(name="rescue", seconds=15.0, run_once=lambda: rescue.run_once(site)),
         Loop(name="sweep", seconds=30.0, run_once=lambda: sweep.run_once(site)),

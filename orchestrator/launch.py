@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import structlog
 
@@ -28,24 +29,23 @@ class Launcher:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._going: set[asyncio.Task[None]] = set()
+        self._going: dict[UUID, asyncio.Task[None]] = {}
 
     async def run_once(self) -> int:
-        room = AT_ONCE - len(self._going)
-        if room <= 0:
-            return 0
+        """Say that the launches under way go on, and begin those for which there is room."""
         async with self._site.db.writing() as session:
-            taken = await sandboxes.to_launch(session, provider=self._site.provider.name, limit=room)
+            if self._going:
+                await sandboxes.keep_in_hand(session, list(self._going))
+            room = AT_ONCE - len(self._going)
+            taken = await sandboxes.to_launch(session, provider=self._site.provider.name, limit=room) if room else []
         for sandbox in taken:
-            task = asyncio.create_task(self._launch(sandbox), name=f"launch {sandbox.name}")
-            self._going.add(task)
-            task.add_done_callback(self._ended)
+            self._going[sandbox.id] = asyncio.create_task(self._launch(sandbox), name=f"launch {sandbox.name}")
         return len(taken)
 
     async def close(self) -> None:
-        for task in self._going:
+        for task in self._going.values():
             task.cancel()
-        await asyncio.gather(*self._going, return_exceptions=True)
+        await asyncio.gather(*self._going.values(), return_exceptions=True)
 
     async def _launch(self, sandbox: Sandbox) -> None:
         try:
@@ -55,10 +55,9 @@ class Launcher:
         except Exception:
             # The edge of a launch: it is said, and taken up again when its time in this process's hand is over.
             log.exception("launch_interrupted", sandbox=sandbox.name)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._going.discard(task)
-        self._site.bus.ring(sandboxes.LAUNCH_TOPIC, 0)
+        finally:
+            self._going.pop(sandbox.id, None)
+            self._site.bus.ring(sandboxes.LAUNCH_TOPIC, 0)
 
 
 async def launch(site: Site, sandbox: Sandbox) -> None:

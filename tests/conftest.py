@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import make_url
 
-from app import upgrade
+from app import health, upgrade
 from app.postgres import EmbeddedPostgres
 from app.settings import Settings
 from tests.world import World, project
@@ -45,12 +45,15 @@ async def database_url(postgres):
 
 @pytest.fixture
 def settings(tmp_path):
-    return Settings(data=tmp_path, stream_poll_seconds=5.0)
+    return Settings(data=tmp_path, stream_poll_seconds=5.0, orchestrator_enabled=False)
 
 
 @pytest.fixture
 async def world(database_url, settings):
+    """A server beside another one that hands out the work, as far as anybody can tell."""
     async with World(settings, database_url).running() as running:
+        async with running.server.db.writing() as session:
+            await health.note_run(session, "dispatch", "elsewhere", milliseconds=1.0, error=None)
         yield running
 
 

@@ -110,6 +110,7 @@ class World:
 
     settings: Settings
     database_url: str
+    given: dict[str, Any] = field(default_factory=dict)  # what else the server is built from
     server: Server = field(init=False)
     url: str = field(init=False)
 
@@ -118,7 +119,7 @@ class World:
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.server = Server(self.settings, database_url=self.database_url, address=self.url)
+        self.server = Server(self.settings, database_url=self.database_url, address=self.url, **self.given)
         self.http = httpx.AsyncClient(base_url=self.url, timeout=ANSWER_SECONDS)
 
     @contextlib.asynccontextmanager

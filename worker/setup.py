@@ -51,7 +51,7 @@ def options(orders: Orders, environ: dict[str, str]) -> dict[str, Any]:
     return {
         "cwd": orders.repository,
         "tools": tools,
-        "allowed_tools": READING if orders.permission_mode == "plan" else tools,
+        "allowed_tools": tools,  # runs without being asked; what plan mode refuses it refuses all the same
         "permission_mode": orders.permission_mode,
         "model": orders.environ.get("MODEL") or None,
         "max_turns": orders.data.get("maxTurns") or None,

@@ -40,7 +40,7 @@ CREATE_TICKET = """mutation($input: CreateTicketInput!) {
 }"""
 TASK = """query($id: ID!) { task(id: $id) {
   status attempt waitingFor { code message } failure { code message } result { summary output branch commit }
-  sandboxes(last: 1) { nodes { id name attempt } }
+  sandboxes(first: 1) { nodes { id name attempt } }
 } }"""
 EVENTS = """subscription($id: ID!, $after: String) { sandboxEvents(sandboxId: $id, after: $after) { cursor events {
   __typename type

@@ -177,7 +177,7 @@ async def test_slow_steps_are_counted(url, alone):
 
 
 async def test_budget_is_spent_and_the_work_saved(url, alone):
-    """Each turn costs much; a warning on the way is answered by saving, once."""
+    """Each turn costs much; a warning on the way is answered by saving."""
     run = Run(alone)
     async with client(url, alone, max_turns=20) as agent:
         await agent.query("[[budget]] go")

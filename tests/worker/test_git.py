@@ -140,7 +140,7 @@ async def test_hooks_do_not_run(repository, origin):
     """What stands in the repository's hooks has no part in the worker's commits."""
     origin.commit({"a": "1\n"})
     await repository.prepare()
-    hook = repository.folder / ".git/hooks/pre-commit"
+    hook = repository.folder / ".git/hooks/prepare-commit-msg"
     hook.write_text("#!/bin/sh\nexit 1\n")
     hook.chmod(0o755)
     await write(repository, a="2\n")

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -140,14 +139,13 @@ async def test_message_reaches_the_running_agent(work, server):
 
 
 async def test_message_during_checks(work, server):
-    """What is said while the checks run starts another turn, and the checks run again."""
-    async with work("[[answer]]", checks=["sleep 1"]) as worker:
+    """What is said while the checks run starts another turn, and the checks run again, even when no round is left."""
+    async with work("[[answer]]", checks=["sleep 1; false"], OMOI_ROUNDS=0) as worker:
         await until(lambda: "CHECK_STARTED" in server.types())
         server.say("one more thing")
         await worker.ended()
     assert server.types().count("CHECK_COMPLETED") == 2
     assert server.types().count("MESSAGE_DELIVERED") == 1
-    assert server.finished[0]["success"]
 
 
 async def test_collaboration_has_no_authority(work, server):
@@ -189,7 +187,7 @@ async def test_stop(work, server, origin):
         assert (await worker.ended(20))[0] == 0
     [report] = server.finished
     assert report["failureCode"] == "CANCELLED"
-    assert report["transcriptBlob"] in server.blobs
+    assert b"interrupted by user" in server.blobs[report["transcriptBlob"]]
     assert origin.git("branch", "--list", BRANCH) == ""
 
 
@@ -312,16 +310,17 @@ async def test_secrets_leave_no_trace(work, server, tmp_path):
     assert server.operations == ["FETCH", "PUSH"]
 
 
-async def test_repository_settings_do_not_count(work, server, origin):
+async def test_repository_settings_do_not_count(work, server, origin, tmp_path):
     """Hooks and settings that a repository brings are not run; its skills are, when the project wants them."""
-    hook = '{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "touch /tmp/omoi-hooked"}]}]}}'
+    command = {"type": "command", "command": f"touch {tmp_path}/hooked"}
+    hook = json.dumps({"hooks": {"PreToolUse": [{"hooks": [command]}]}})
     skill = "---\nname: greeter\ndescription: greets\nhooks: {PreToolUse: []}\n---\nSay hello.\n"
     origin.commit({".claude/settings.json": hook, ".claude/skills/greeter/SKILL.md": skill, "CLAUDE.md": "x"})
     async with work("[[rename-delete]]", skills=True) as worker:
         await worker.ended()
         copied = (worker.home / ".claude/skills/greeter/SKILL.md").read_text()
     assert server.finished[0]["success"]
-    assert not Path("/tmp/omoi-hooked").exists()
+    assert not (tmp_path / "hooked").exists()
     assert "Say hello." in copied
     assert "hooks" not in copied
 
@@ -347,7 +346,7 @@ async def test_second_start_only_delivers(work, server, tmp_path):
     events = len(server.events)
     server.away = False
     async with work(task) as worker:
-        assert (await worker.ended())[0] == 0
+        assert await worker.ended() == (0, "")
     assert len(server.events) > events
     assert server.types().count("STARTED") == 1
     assert len(server.finished) == 1

@@ -76,24 +76,23 @@ def main(path: str) -> NoReturn:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     folder = Folder(Path(path))
     try:
-        lock = _own(folder)
+        _own(folder)
         keeping = _start(folder, orders)
     except (launch.NotStarted, OSError) as error:
         _report(str(error))
         os._exit(1)
     _report("")
     asyncio.run(_keep(keeping))
-    os.close(lock)
     os._exit(0)
 
 
-def _own(folder: Folder) -> int:
+def _own(folder: Folder) -> None:
+    """Hold the lock of the folder for as long as this process lives."""
     end = time.monotonic() + LOCK_SECONDS
-    while (lock := folders.try_lock(folder.lock)) is None:
+    while folders.try_lock(folder.lock) is None:
         if time.monotonic() > end:
             raise launch.NotStarted("Another keeper has this sandbox.")
         time.sleep(0.005)
-    return lock
 
 
 def _report(reason: str) -> None:

@@ -5,7 +5,7 @@ import contextlib
 import signal
 import time
 from asyncio.subprocess import DEVNULL
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +59,13 @@ async def _end(folder: Folder) -> None:
     is_current = state.get("boot") == processes.boot()
     if keeper and is_current and folders.is_locked(folder.lock):
         processes.send(keeper, signal.SIGTERM)
-        if not await _until_free(folder, STOP_SECONDS):
+        if not await _until(lambda: not processes.is_alive(keeper), STOP_SECONDS):
             processes.send(keeper, signal.SIGKILL)
-    if not await _until_free(folder, GONE_SECONDS):
+    if not await _until(lambda: not folders.is_locked(folder.lock), GONE_SECONDS):
         raise ProviderError(f"The keeper of {folder.path.name} does not end.")
     if is_current:
         await _end_remains(folder, state)
-        await asyncio.to_thread(limits.remove, [Path(path) for path in state.get("groups", ())])
+    await asyncio.to_thread(limits.remove, [Path(path) for path in state.get("groups", ())])
 
 
 async def _end_remains(folder: Folder, state: dict[str, Any]) -> None:
@@ -89,9 +89,9 @@ def _remains(folder: Folder, state: dict[str, Any]) -> Iterator[Process]:
     yield from processes.with_home(folder.home)
 
 
-async def _until_free(folder: Folder, seconds: float) -> bool:
+async def _until(condition: Callable[[], bool], seconds: float) -> bool:
     end = time.monotonic() + seconds
-    while folders.is_locked(folder.lock):
+    while not condition():
         if time.monotonic() > end:
             return False
         await asyncio.sleep(POLL_SECONDS)

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import os
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,11 @@ async def running(provider: Provider, ordered: Order):
         yield machine
     finally:
         await provider.delete(ordered.name)
+
+
+def unmistakable_seconds() -> str:
+    """How long a process sleeps that is ours and of this test alone."""
+    return f"{100_000 + os.getpid()}.{next(_numbers)}"
 
 
 def running_with(words: str) -> list[int]:

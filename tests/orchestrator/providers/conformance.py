@@ -1,16 +1,23 @@
 """What every provider has to do. A subclass with a fixture `provider`, with room for four, runs it against that."""
 
 import asyncio
-import itertools
 
 import pytest
 
 from orchestrator.providers import MachineState, OrderRefused, ProviderFull
-from tests.orchestrator.providers.boxes import LEAVES_CHILDREN, ended, order, outcome, running, running_with, says
+from tests.orchestrator.providers.boxes import (
+    LEAVES_CHILDREN,
+    ended,
+    order,
+    outcome,
+    running,
+    running_with,
+    says,
+    unmistakable_seconds,
+)
 from tests.servers import until
 
 ENVIRONMENT = "import json, os\nprint(json.dumps(dict(os.environ)))"
-_seconds = itertools.count(100_001)
 
 
 class Conformance:
@@ -122,7 +129,7 @@ class Conformance:
 
     async def test_deleting_ends_everything(self, provider):
         """What tore itself off from the worker ends with it; deleting again is nothing."""
-        seconds = str(next(_seconds))
+        seconds = unmistakable_seconds()
         ordered = order(LEAVES_CHILDREN.format(seconds=seconds))
         await provider.create(ordered)
         await says(provider, ordered.name, "up")
@@ -134,7 +141,9 @@ class Conformance:
 
     async def test_the_end_of_the_worker_is_the_end_of_all(self, provider):
         """What a worker leaves behind does not outlive it."""
-        seconds = str(next(_seconds))
+        seconds = unmistakable_seconds()
         program = LEAVES_CHILDREN.format(seconds=seconds).replace("time.sleep(3600)", "os._exit(3)")
-        done = await outcome(provider, order(program))
-        assert (done.machine.exit_code, running_with(seconds)) == (3, [])
+        ordered = order(program)
+        async with running(provider, ordered):
+            machine = await ended(provider, ordered.name)
+            assert (machine.exit_code, running_with(seconds)) == (3, [])

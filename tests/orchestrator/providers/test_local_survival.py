@@ -15,7 +15,16 @@ from orchestrator.providers.local import box, processes, removal
 from orchestrator.providers.local import folder as folders
 from orchestrator.providers.local.folder import Folder
 from orchestrator.providers.local.provider import LocalProvider
-from tests.orchestrator.providers.boxes import LEAVES_CHILDREN, ended, order, outcome, running, running_with, says
+from tests.orchestrator.providers.boxes import (
+    LEAVES_CHILDREN,
+    ended,
+    order,
+    outcome,
+    running,
+    running_with,
+    says,
+    unmistakable_seconds,
+)
 from tests.orchestrator.providers.test_egress import Echo
 from tests.servers import until
 
@@ -77,24 +86,26 @@ async def test_a_killed_server_is_not_missed(tmp_path, tier):
 
 async def test_a_killed_keeper_takes_its_box_along(boxes):
     """When the keeper of a box is killed nothing in the box goes on, and the machine has ended."""
-    ordered = order(LEAVES_CHILDREN.format(seconds="100900"))
+    seconds = unmistakable_seconds()
+    ordered = order(LEAVES_CHILDREN.format(seconds=seconds))
     async with running(boxes, ordered):
         await says(boxes, ordered.name, "up")
         os.kill(keeper_of(boxes, ordered.name), signal.SIGKILL)
         machine = await ended(boxes, ordered.name)
         assert (machine.exit_code, machine.detail) == (None, "Its keeper was killed.")
-        await until(lambda: not running_with("100900"))
+        await until(lambda: not running_with(seconds))
 
 
 async def test_a_killed_keeper_leaves_nothing_that_deleting_misses(provider):
     """In each tier deleting ends what a killed keeper left, and removes its control groups."""
-    ordered = order(LEAVES_CHILDREN.format(seconds="100901"))
+    seconds = unmistakable_seconds()
+    ordered = order(LEAVES_CHILDREN.format(seconds=seconds))
     await provider.create(ordered)
     await says(provider, ordered.name, "up")
     groups = folders.read(folder_of(provider, ordered.name).state)["groups"]
     os.kill(keeper_of(provider, ordered.name), signal.SIGKILL)
     await provider.delete(ordered.name)
-    assert (running_with("100901"), [path for path in groups if Path(path).exists()]) == ([], [])
+    assert (running_with(seconds), [path for path in groups if Path(path).exists()]) == ([], [])
     assert await provider.get(ordered.name) is None
 
 
@@ -209,7 +220,8 @@ async def test_files_that_resist_are_removed(boxes):
     """Folders that are closed, or deeper than a program can call itself, go with the sandbox."""
     program = """
         import os
-        os.mkdir("closed", 0o000)
+        os.makedirs("closed/full")
+        os.chmod("closed", 0)
         for _ in range(1500):
             os.mkdir("deep")
             os.chdir("deep")
