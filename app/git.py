@@ -1,6 +1,5 @@
 """Where the repository of a project is for its sandboxes, and what opens it."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +23,6 @@ SANDBOX_USERNAME = "sandbox"
 GITHUB = "https://github.com"
 GITHUB_USERNAME = "x-access-token"
 REPOSITORIES = "repositories"
-AUTHORITY = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 
 log = structlog.get_logger()
 
@@ -121,10 +119,10 @@ def _of_server(settings: Settings, origin: str) -> Issued | None:
 
 
 def _origin(address: str) -> str | None:
-    """Of a web address that everybody reads alike; for any other no credential is the right one."""
+    """Of a web address without a user in it; for any other no credential is the right one."""
     try:
         parts = urlsplit(address)
-        return origin_of(f"{parts.scheme}://{parts.netloc}") if AUTHORITY.fullmatch(parts.netloc) else None
+        return origin_of(f"{parts.scheme}://{parts.netloc}")
     except ValueError:
         return None
 

@@ -109,7 +109,7 @@ class Server:
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.db.close)
-            site = self._site(await installation.require(self.db, self.keys))
+            self.site = site = self._site(await installation.require(self.db, self.keys))
             self.services = self._services(site)
             await stack.enter_async_context(self.bus.running())
             await stack.enter_async_context(self.gate.running())

@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, and_, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import clock, ids, paging, streams
+from app import clock, ids, paging, streams, tokens
 from app.auth import Principal
 from app.enums import DesiredState, FailureCode, SandboxEventType, SandboxStatus
 from app.errors import NotFound
@@ -180,6 +180,8 @@ async def move(
     )
     changed = moved.one_or_none()
     if changed is not None:
+        if status in ENDED:
+            tx.session.info[tokens.ENDED] = True
         tx.emit(sandbox_id, SandboxEventType.SANDBOX_STATUS, {"status": status.name, "message": message})
     return changed
 

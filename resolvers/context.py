@@ -1,12 +1,17 @@
 """What every answer needs: who asks, and the parts of the server that answers are made from."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from app import auth
+from app.attempts import Fleet
 from app.auth import Principal, Rule
 from app.bus import Bus
 from app.db import Database
+from app.masking import Masks
+from app.models import Sandbox
+from app.secrets import Keys
 from app.settings import Settings
 from resolvers.loaders import Loaders
 
@@ -18,7 +23,11 @@ class Services:
     settings: Settings
     db: Database
     bus: Bus
+    keys: Keys
+    masks: Masks
     address: str  # under which browsers reach this server
+    fleet: Fleet
+    read_log: Callable[[Sandbox, int], Awaitable[str]]  # the last lines of a worker's own output
 
 
 class Context:

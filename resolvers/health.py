@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from app import health
+from app import health, sandboxes
 from app.enums import HealthStatus
 from app.models import LoopRun
 from resolvers.context import Context
@@ -15,6 +15,7 @@ class Reading(NamedTuple):
     components: Sequence[health.Component]
     loops: Sequence[LoopRun]
     pending_tasks: int | None
+    active_sandboxes: int | None
     oldest_due_task_seconds: float | None
 
 
@@ -25,11 +26,13 @@ async def read(context: Context, root: Any) -> Reading:
     async with services.db.reading() as session:
         loops = await health.loops(session)
         backlog = await health.backlog(session) if context.principal.admin else None
+        active = await sandboxes.count_live(session) if context.principal.admin else None
     return Reading(
         health.overall(components),
         health.VERSION,
         components,
         loops,
         backlog.pending_tasks if backlog else None,
+        active,
         backlog.oldest_due_task_seconds if backlog else None,
     )

@@ -1,22 +1,25 @@
 """The one way of a change: open a transaction, authorise, check the text, do it once, and tell refusals as data."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from app import auth, idempotency, ids, inputs, projects, tasks, tickets, transactions, users
+from app import auth, idempotency, ids, inputs, messages, projects, sandboxes, tasks, tickets, transactions, users
 from app.auth import Rule
 from app.errors import DomainError, NotFound, Several
 from app.transactions import Transaction
 from resolvers.context import Context
 
 Given = dict[str, Any]
-Act = Callable[[Transaction, Given], Awaitable[Any]]
+Act = Callable[..., Awaitable[Any]]
 
 READERS: Mapping[str, Any] = {
     "project": projects.by_ids,
     "ticket": tickets.by_ids,
     "task": tasks.by_ids,
+    "sandbox": sandboxes.by_ids,
+    "message": messages.by_ids,
     "user": users.by_ids,
 }
 
@@ -27,6 +30,8 @@ class Mutation:
     act: Act
     rule: Rule
     answers: str  # the payload's field that holds the object
+    raw: bool = False  # its text need not be storable as it is
+    served: bool = False  # `act` is also given the parts of the server
 
 
 async def run(context: Context, mutation: Mutation, given: Given) -> Given:
@@ -34,11 +39,14 @@ async def run(context: Context, mutation: Mutation, given: Given) -> Given:
     key = given.pop("idempotency_key", None)
     try:
         services = context.services
+        if mutation.served:
+            mutation = replace(mutation, act=partial(mutation.act, services=services))
         async with transactions.begin(
             services.db, services.bus, context.principal, request_id=context.request_id
         ) as tx:
             await auth.authorise(tx.session, context.principal, mutation.rule, given.get(mutation.rule.of or ""))
-            inputs.require_storable(given)
+            if not mutation.raw:
+                inputs.require_storable(given)
             made = await _once(tx, mutation, key, given)
     except Several as refusals:
         return {"errors": refusals.errors}

@@ -34,6 +34,8 @@ async def load(context: Context, prefix: str, key: UUID) -> Any:
         "project": loaders.projects,
         "ticket": loaders.tickets,
         "task": loaders.tasks,
+        "sandbox": loaders.sandboxes,
+        "message": loaders.messages,
         "user": loaders.users,
         "token": loaders.tokens,
     }.get(prefix)

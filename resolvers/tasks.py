@@ -1,16 +1,25 @@
 """Answers about tasks."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from app import ids, paging, tasks
-from app.models import Project, Task, Ticket
+from app import ids, paging, reported, tasks, waits
+from app.enums import TaskStatus
+from app.models import Project, Sandbox, Task, Ticket
 from app.transactions import Transaction
 from resolvers.context import Context
+from resolvers.events import Check, read_check
 from resolvers.loaders import TaskList
 
 Given = dict[str, Any]
+
+
+class Result(NamedTuple):
+    """What a worker said at its end, as it was stored."""
+
+    task_id: UUID
+    given: Mapping[str, Any]
 
 
 async def task(context: Context, root: Any, id: str) -> Task:
@@ -41,14 +50,41 @@ async def dependents_of(context: Context, task: Task) -> Sequence[Task]:
     return found
 
 
-async def waiting_for(context: Context, task: Task) -> Sequence[tasks.Reason]:
-    found: Sequence[tasks.Reason] = await context.loaders.waiting.load(task)
+async def waiting_for(context: Context, task: Task) -> Sequence[waits.Reason]:
+    found: Sequence[waits.Reason] = await context.loaders.waiting.load(task)
     return found
 
 
 def failure_of(context: Context, task: Task) -> Task | None:
     """A failure is told by the task's own columns."""
     return task if task.failure_code else None
+
+
+async def retryable(context: Context, failed: Task | Sandbox) -> bool:
+    """Whether the task could be queued again now."""
+    if isinstance(failed, Task):
+        return TaskStatus.PENDING in tasks.MOVES[failed.status]
+    if failed.task_id is None:
+        return False
+    task: Task = await context.loaders.tasks.load(failed.task_id)
+    return TaskStatus.PENDING in tasks.MOVES[task.status]
+
+
+def result_of(context: Context, task: Task) -> Result | None:
+    return Result(task.id, task.result) if task.result is not None else None
+
+
+def summary_of(context: Context, result: Result) -> str:
+    return reported.text(result.given, "summary")
+
+
+def output_of(context: Context, result: Result) -> Any:
+    return result.given.get("output")
+
+
+def checks_of(context: Context, result: Result) -> Sequence[Check]:
+    checks = result.given.get("checks")
+    return [read_check(one, result.task_id) for one in checks or () if isinstance(one, dict)]
 
 
 async def create(tx: Transaction, given: Given) -> Task:
@@ -72,7 +108,7 @@ async def cancel(tx: Transaction, given: Given) -> Task:
 
 
 async def retry(tx: Transaction, given: Given) -> Task:
-    return await tasks.retry(tx, _key(given["task_id"]))
+    return await tasks.retry(tx, _key(given["task_id"]), resume=given.get("resume") or False)
 
 
 async def _page(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import strawberry
 
-from app.auth import REACHED, Rule
+from app.auth import REACHED, Rule, admit
 from app.enums import Described
 from resolvers import mutations
 from resolvers.context import Context
@@ -49,19 +49,22 @@ def many(kind: Any) -> Any:
     return list.__class_getitem__(kind)
 
 
-def field(answer: Answer, gives: Any, description: str, **takes: Argument) -> Any:
-    """A field of an object: whoever holds the object may read it."""
+def field(answer: Answer, gives: Any, description: str, *, rule: Rule = REACHED, **takes: Argument) -> Any:
+    """A field of an object: whoever holds the object may read it, unless a rule about callers says more."""
 
     def resolve(root: Any, info: Info) -> Any:
         return answer(info.context, root)
 
     def resolve_with(root: Any, info: Info, **given: Any) -> Any:
-        return answer(info.context, root, **_plain(given))
+        return answer(info.context, root, **_said(given))
 
+    def resolve_for_some(root: Any, info: Info, **given: Any) -> Any:
+        admit(info.context.principal, rule)
+        return answer(info.context, root, **_said(given))
+
+    resolver = resolve_for_some if rule is not REACHED else resolve_with if takes else resolve
     return strawberry.field(
-        resolver=_with_signature(resolve_with if takes else resolve, answer, gives, takes),
-        description=description,
-        metadata={RULE: REACHED},
+        resolver=_with_signature(resolver, answer, gives, takes), description=description, metadata={RULE: rule}
     )
 
 
@@ -70,7 +73,7 @@ def query(answer: Answer, gives: Any, description: str, *, rule: Rule, **takes: 
 
     async def resolve(root: Any, info: Info, **given: Any) -> Any:
         await info.context.authorise(rule, given)
-        answered = answer(info.context, root, **_plain(given))
+        answered = answer(info.context, root, **_said(given))
         return await answered if inspect.isawaitable(answered) else answered
 
     return strawberry.field(
@@ -83,7 +86,7 @@ def subscription(
 ) -> Any:
     async def resolve(root: Any, info: Info, **given: Any) -> AsyncIterator[Any]:
         await info.context.authorise(rule, given)
-        async with aclosing(answer(info.context, root, **_plain(given))) as events:
+        async with aclosing(answer(info.context, root, **_said(given))) as events:
             async for event in events:
                 yield event
 
@@ -92,11 +95,23 @@ def subscription(
 
 
 def mutation(
-    act: Callable[..., Awaitable[Any]], payload: type, description: str, *, takes: type, rule: Rule, answers: str
+    act: Callable[..., Awaitable[Any]],
+    payload: type,
+    description: str,
+    *,
+    takes: type,
+    rule: Rule,
+    answers: str,
+    raw: bool = False,
+    served: bool = False,
 ) -> Any:
-    """A root field of mutations: one `input`, one payload; `answers` is the payload's field with the object."""
+    """A root field of mutations: one `input`, one payload; `answers` is the payload's field with the object.
+
+    The text of a `raw` one is taken as it is: what it calls makes it storable. A `served` one is also given the
+    parts of the server, as `services`.
+    """
     name = f"{act.__module__}.{act.__name__}"
-    change = mutations.Mutation(name=name, act=act, rule=rule, answers=answers)
+    change = mutations.Mutation(name=name, act=act, rule=rule, answers=answers, raw=raw, served=served)
 
     async def resolve(root: Any, info: Info, **given: Any) -> Any:
         outcome = await mutations.run(info.context, change, _plain(given["input"]))
@@ -131,10 +146,13 @@ def _with_signature(resolve: Answer, answer: Answer, gives: Any, takes: Mapping[
     return resolve
 
 
+def _said(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a field, without those that the client left out."""
+    return {name: _plain(value) for name, value in given.items() if value is not strawberry.UNSET}
+
+
 def _plain(given: Any) -> Any:
-    """Inputs as plain values: what a client left out is left out here too."""
-    if isinstance(given, dict):
-        return {name: _plain(value) for name, value in given.items() if value is not strawberry.UNSET}
+    """Inputs as plain values: what a client left out is left out here too. What a JSON scalar holds is not touched."""
     if isinstance(given, list):
         return [_plain(value) for value in given]
     if isinstance(given, enum.Enum) or not hasattr(given, "__strawberry_definition__"):

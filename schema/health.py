@@ -37,6 +37,9 @@ class SystemHealth:
     components: list[ComponentHealth] = strawberry.field(description="Its parts.")
     loops: list[LoopHealth] = strawberry.field(description="The orchestrator's loops.")
     pending_tasks: int | None = strawberry.field(description="Tasks that wait, of all projects; for admins.")
+    active_sandboxes: int | None = strawberry.field(
+        description="Sandboxes that have not ended, of all projects; for admins."
+    )
     oldest_due_task_seconds: float | None = strawberry.field(
         description="For how long the oldest task has been due; for admins."
     )

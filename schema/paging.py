@@ -6,6 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import strawberry
 
 from app import paging
+from app.auth import REACHED
 from schema.fields import Answer, Argument, field
 from schema.rules import reached
 
@@ -69,4 +70,4 @@ PAGE = {
 
 
 def connection(answer: Answer, of: Any, description: str, **takes: Argument) -> Any:
-    return field(answer, Connection[of], description, **takes, **PAGE)
+    return field(answer, Connection[of], description, rule=REACHED, **takes, **PAGE)

@@ -9,16 +9,20 @@ from app import auth, models
 from app.enums import EgressPolicy, PermissionMode, RepositoryHost, Role
 from resolvers import activity as resolve_activity
 from resolvers import projects as resolve
+from resolvers import sandboxes as resolve_sandboxes
 from resolvers import tasks as resolve_tasks
 from resolvers import tickets as resolve_tickets
+from resolvers import usage as resolve_usage
 from schema.activity import Activity
 from schema.fields import Argument, described, field, mutation, query
 from schema.nodes import ID, Node, node, public_id
 from schema.paging import PAGE, Connection, connection
 from schema.payloads import ERRORS, UserError
 from schema.rules import reached
+from schema.sandboxes import SANDBOX_FILTER, Sandbox
 from schema.tasks import TASK_FILTER, Task
 from schema.tickets import TICKET_FILTER, Ticket
+from schema.usage import Usage
 from schema.users import User
 
 described(Role, "What a member may do in a project.")
@@ -101,11 +105,15 @@ class Project(Node):
     updated_at: datetime = strawberry.field(description="When it was last changed.")
     tickets = connection(resolve_tickets.tickets_of_project, Ticket, "Its tickets, the newest first.", **TICKET_FILTER)
     tasks = connection(resolve_tasks.tasks_of_project, Task, "Its tasks, the oldest first.", **TASK_FILTER)
+    sandboxes = connection(
+        resolve_sandboxes.sandboxes_of_project, Sandbox, "Tries at its tasks, the newest first.", **SANDBOX_FILTER
+    )
     activity = connection(
         resolve_activity.activity_of_project,
         Activity,
         "What happened in it, the oldest first; its cursors also resume `projectActivity`.",
     )
+    usage = field(resolve_usage.of_project, Usage, "What work on it has cost.")
     viewer_role = field(resolve.role_of_viewer, Role, "What the caller may do in it.")
 
 

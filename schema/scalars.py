@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NewType
 
 import strawberry
 
@@ -18,6 +18,16 @@ def _parsed(value: Any) -> datetime:
     moment = datetime.fromisoformat(value)
     return moment.astimezone(UTC)
 
+
+# What stands in the types; any value that JSON has.
+JSON = NewType("JSON", object)
+
+Json = strawberry.scalar(
+    name="JSON",
+    description="Any value that JSON has: an object, a list, text, a number, true, false or null.",
+    parse_value=lambda value: value,
+    serialize=lambda value: value,
+)
 
 DateTime = strawberry.scalar(
     name="DateTime",

@@ -5,14 +5,20 @@ from typing import Any
 
 import strawberry
 
-from app import auth, models, tasks
+from app import auth, models, reported
 from app.enums import FailureCode, Priority, TaskPhase, TaskStatus, WaitCode
+from resolvers import events as resolve_events
+from resolvers import sandboxes as resolve_sandboxes
 from resolvers import tasks as resolve
 from resolvers import tickets as resolve_tickets
+from resolvers import usage as resolve_usage
 from schema.fields import Argument, described, field, later, many, mutation, query
 from schema.nodes import ID, Node, node, public_id
+from schema.paging import connection
 from schema.payloads import ERRORS, UserError
 from schema.rules import reached
+from schema.scalars import JSON
+from schema.usage import Usage
 
 described(Priority, "How soon something is wanted.")
 described(TaskPhase, "What sort of step a task is.")
@@ -29,23 +35,40 @@ class WaitReason:
     until: datetime | None = strawberry.field(description="When it clears by itself, where that is known.")
 
 
-def _code(context: Any, task: models.Task) -> Any:
-    return task.failure_code
+def _code(context: Any, failed: models.Task | models.Sandbox) -> Any:
+    return failed.failure_code
 
 
-def _message(context: Any, task: models.Task) -> str:
-    return task.failure_message or ""
+def _message(context: Any, failed: models.Task | models.Sandbox) -> str:
+    return failed.failure_message or ""
 
 
-def _retryable(context: Any, task: models.Task) -> bool:
-    return TaskStatus.PENDING in tasks.MOVES[task.status]
+def _said(name: str) -> Any:
+    return lambda _, result: reported.line(result.given, name)
 
 
 @reached("Why something ended without a result.")
 class Failure:
     code = field(_code, FailureCode, "What sort of end it was.")
     message = field(_message, str, "A sentence for people.")
-    retryable = field(_retryable, bool, "Whether `retryTask` would start it again.")
+    retryable = field(resolve.retryable, bool, "Whether `retryTask` would start it again.")
+
+
+@reached("One run of a project's check.")
+class CheckResult:
+    command: str = strawberry.field(description="What was run.")
+    passed: bool = strawberry.field(description="Whether it passed.")
+    output = field(resolve_events.output_of_check, str, "What it printed.")
+    duration_ms: int = strawberry.field(description="How long it took.")
+
+
+@reached("What came of a task.")
+class TaskResult:
+    summary = field(resolve.summary_of, str, "In words.")
+    output = field(resolve.output_of, JSON | None, "As data, where there is some.")
+    branch = field(_said("branch"), str | None, "The branch that was pushed.")
+    commit = field(_said("commit"), str | None, "Its newest commit.")
+    checks = field(resolve.checks_of, list[CheckResult], "How the project's checks ended, the last time they ran.")
 
 
 @node(models.Task, "The wish; each try at it is a sandbox.")
@@ -67,7 +90,15 @@ class Task(Node):
     )
     attempt: int = strawberry.field(description="Tries so far; 0 before the first.")
     max_attempts: int = strawberry.field(description="Tries that it gets.")
+    sandbox = field(
+        resolve_sandboxes.sandbox_of_task, later("Sandbox", "schema.sandboxes") | None, "The one that works on it now."
+    )
+    sandboxes = connection(
+        resolve_sandboxes.sandboxes_of_task, later("Sandbox", "schema.sandboxes"), "Each try at it, the newest first."
+    )
+    result = field(resolve.result_of, TaskResult | None, "What came of it; null unless it is completed.")
     failure = field(resolve.failure_of, Failure | None, "Why it ended without a result; null unless it did.")
+    usage = field(resolve_usage.of_task, Usage, "What work on it has cost.")
     created_at: datetime = strawberry.field(description="When it was queued first.")
     assigned_at: datetime | None = strawberry.field(description="When its current try got a sandbox.")
     started_at: datetime | None = strawberry.field(description="When its current try began to work.")
@@ -119,6 +150,9 @@ class CancelTaskInput:
 @strawberry.input(description="Which task to queue again.")
 class RetryTaskInput:
     task_id: strawberry.ID = strawberry.field(description="The task's id.")
+    resume: bool | None = strawberry.field(
+        default=False, description="Go on with the agent's session and its files as far as they were recorded."
+    )
     idempotency_key: str | None = strawberry.field(
         default=strawberry.UNSET, description="The same key with the same input retries once."
     )

@@ -8,12 +8,14 @@ from app import auth, enums, models
 from app.enums import Priority, TicketKind, TicketStatus
 from resolvers import tasks as resolve_tasks
 from resolvers import tickets as resolve
+from resolvers import usage as resolve_usage
 from schema.fields import Argument, described, field, later, many, mutation, query
 from schema.nodes import ID, Node, node, public_id
 from schema.paging import connection
 from schema.payloads import ERRORS, UserError
 from schema.rules import reached
 from schema.tasks import TASK_FILTER, Task
+from schema.usage import Usage
 from schema.users import User
 
 described(TicketKind, "What sort of work a ticket is.")
@@ -35,7 +37,9 @@ class Ticket(Node):
     )
     blocks = field(resolve.blocked_by_it, many(later("Ticket", "schema.tickets")), "Tickets that wait for this one.")
     blocked_reason: str | None = strawberry.field(description="Why a person holds it back; null when nobody does.")
+    branch: str | None = strawberry.field(description="The branch on which its tasks work; null before the first.")
     tasks = connection(resolve_tasks.tasks_of_ticket, Task, "Its tasks, the oldest first.", **TASK_FILTER)
+    usage = field(resolve_usage.of_ticket, Usage, "What work on it has cost.")
     created_by = field(resolve.creator_of, User | None, "Who made it.")
     created_at: datetime = strawberry.field(description="When it was made.")
     updated_at: datetime = strawberry.field(description="When it was last changed.")

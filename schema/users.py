@@ -7,8 +7,11 @@ from typing import Any
 import strawberry
 
 from app import auth, enums, models
+from resolvers import credentials
+from resolvers import sandboxes as resolve_sandboxes
 from resolvers import users as resolve
-from schema.fields import described, field, mutation, query
+from schema.credentials import Credential
+from schema.fields import described, field, later, mutation, query
 from schema.nodes import Node, node, public_id
 from schema.payloads import ERRORS, UserError
 from schema.rules import reached
@@ -49,6 +52,14 @@ def _kind(context: Any, principal: auth.Principal) -> PrincipalKind:
 class Viewer:
     kind = field(_kind, PrincipalKind, "What sort of caller this is.")
     user = field(resolve.user_of_viewer, User | None, "The account, when it is a person or a service.")
+    credentials = field(
+        credentials.of_viewer, list[Credential], "What the server holds for the account, one of each kind at most."
+    )
+    sandbox = field(
+        resolve_sandboxes.sandbox_of_viewer,
+        later("Sandbox", "schema.sandboxes") | None,
+        "The sandbox, when it is a sandbox's own worker.",
+    )
     access_tokens = field(
         resolve.tokens_of_viewer, list[AccessToken], "The account's access tokens that still count, oldest first."
     )
@@ -56,7 +67,7 @@ class Viewer:
 
 @strawberry.type
 class UserQuery:
-    viewer = query(resolve.viewer, Viewer, "Who is asking.", rule=auth.SIGNED_IN)
+    viewer = query(resolve.viewer, Viewer, "Who is asking.", rule=auth.ANYBODY)
 
 
 @strawberry.input(description="A new account.")

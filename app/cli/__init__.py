@@ -123,7 +123,7 @@ def _told(loaded: Loaded) -> list[dict[str, Any]]:
     rows = []
     for knob in fields(Settings):
         value = getattr(loaded.settings, knob.name)
-        if knob.metadata["secret"] and value is not None:
+        if knob.metadata["secret"] and value:
             value = "••••"
         elif isinstance(value, Path):
             value = str(value)

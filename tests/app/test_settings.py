@@ -7,7 +7,7 @@ import pytest
 
 from app import settings
 from app.errors import CannotStart
-from app.settings import Settings, load, origin_of
+from app.settings import GitCredential, Settings, load, origin_of
 
 
 @pytest.fixture
@@ -66,6 +66,15 @@ def test_empty_variable_says_nothing():
             "https://a.example, http://B.example:8080/,",
             ("https://a.example", "http://b.example:8080"),
         ),
+        ("ANTHROPIC_BASE_URL", "https://Gate.example/anthropic/", "https://gate.example/anthropic"),
+        (
+            "OMOI_GIT_CREDENTIALS",
+            "https://Git.example=omoi:pass=w:ord, http://git.example:3000=a:b",
+            (
+                GitCredential("https://git.example", "omoi", "pass=w:ord"),
+                GitCredential("http://git.example:3000", "a", "b"),
+            ),
+        ),
     ],
 )
 def test_text_becomes_a_value(variable, text, value):
@@ -84,6 +93,11 @@ def test_text_becomes_a_value(variable, text, value):
         *(
             ("OMOI_PUBLIC_URL", text)
             for text in ("omoi.example.com", "https://", "ftp://x", "https://x/path", "http://x:y")
+        ),
+        *(("ANTHROPIC_BASE_URL", text) for text in ("api.example", "https://x?y", "https://user@x", "ftp://x")),
+        *(
+            ("OMOI_GIT_CREDENTIALS", text)
+            for text in ("https://x", "https://x=user", "https://x=:word", "x=user:word", "https://x/y=user:word")
         ),
         *(("OMOI_ALLOWED_ORIGINS", text) for text in ("*", "https://*.example.com", "null", "https://user@x", "x")),
     ],
@@ -111,6 +125,8 @@ def test_value_of_the_wrong_kind_is_refused(variable, text):
         "allowed_origins: 5",
         "allowed_origins: [1]",
         "database_url: {secret: secret}",
+        "git_credentials: secret",
+        "git_credentials: [{secret: secret}]",
     ],
 )
 def test_file_of_the_wrong_kind_is_refused(file, text):
@@ -156,7 +172,35 @@ def test_every_knob_is_explained():
     variables = [knob.metadata["env"] for knob in fields(Settings)]
     assert len(set(variables)) == len(variables)
     assert all(knob.metadata["about"].endswith(".") for knob in fields(Settings))
-    assert {knob.name for knob in fields(Settings) if knob.metadata["secret"]} == {"database_url", "redis_url"}
+    assert {knob.name for knob in fields(Settings) if knob.metadata["secret"]} == {
+        "database_url",
+        "redis_url",
+        "root_key",
+        "anthropic_api_key",
+        "anthropic_auth_token",
+        "git_credentials",
+    }
+
+
+def test_settings_show_no_secret():
+    """Not even where somebody prints them all."""
+    env = {"OMOI_ROOT_KEY": "secret", "ANTHROPIC_API_KEY": "secret", "OMOI_GIT_CREDENTIALS": "https://x=user:secret"}
+    assert "secret" not in repr(load(env=env).settings)
+
+
+def test_entries_of_a_list_are_taken_whole(file):
+    """In the file a password may have commas and spaces."""
+    path = file('git_credentials: ["https://git.example=omoi:one, two"]')
+    assert load(env={}, file=path).settings.git_credentials[0].password == "one, two"
+
+
+def test_token_of_the_agents_own_program_counts():
+    """Where the agent's program is signed in by its own variable, the server is too; the general one goes first."""
+    env = {"CLAUDE_CODE_OAUTH_TOKEN": "its own"}
+    loaded = load(env=env)
+    assert loaded.settings.anthropic_auth_token == "its own"
+    assert loaded.sources["anthropic_auth_token"] == "environment CLAUDE_CODE_OAUTH_TOKEN"
+    assert load(env={**env, "ANTHROPIC_AUTH_TOKEN": "general"}).settings.anthropic_auth_token == "general"
 
 
 def test_every_type_can_be_read():

@@ -22,13 +22,13 @@ async def test_from_nothing_to_a_server(empty, data):
     """A server refuses an empty database, names the command, and starts once that has run; a link comes once."""
     place = {"DATABASE_URL": empty, "OMOI_DATA": data}
     assert "Run `omoi migrate`." in refused(await omoi("up", **place), 2)
-    assert (await omoi("migrate", **place)).out == "Migrated from none to 0001.\n"
-    assert (await omoi("migrate", **place)).out == "The database is at schema 0001.\n"
+    assert (await omoi("migrate", **place)).out == "Migrated from none to 0002.\n"
+    assert (await omoi("migrate", **place)).out == "The database is at schema 0002.\n"
     async with up(data, DATABASE_URL=empty) as first:
         assert (await first.http.get(first.link)).status_code == 303
     async with up(data, DATABASE_URL=empty) as second:
         assert not any("Sign in" in line for line in second.said)
-    assert not data.exists()
+    assert not (data / "postgres").exists()
 
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
@@ -72,5 +72,5 @@ def test_failing_migration(command, empty, data):
 
 def test_embedded_database_migrates_itself(command, data):
     """Any command on the embedded database finds, or makes, the schema it needs."""
-    assert command("migrate", OMOI_DATA=data).out == "The database is at schema 0001.\n"
+    assert command("migrate", OMOI_DATA=data).out == "The database is at schema 0002.\n"
     assert command("user", "list", "--json", OMOI_DATA=data).out == "[]\n"

@@ -10,10 +10,12 @@ from app.errors import Conflict
 from app.settings import Settings
 from orchestrator import engine
 from orchestrator.engine import Engine, Loop
+from orchestrator.launch import Launcher
 from tests.app.browser import sql
 from tests.servers import shared_world, until
 from tests.world import World
 
+LOOP_NAMES = ("dispatch", "idle", "launch", "rescue", "retention", "sweep", "watch")
 LOOPS = "{ health { loops { name lastRunAt lastDurationMs lastError runs } } }"
 
 
@@ -36,7 +38,7 @@ async def loop_of(account, name):
 
 @contextlib.asynccontextmanager
 async def turning(world, run_once, name="test", seconds=0.01):
-    async with Engine(world.server.db, [Loop(name=name, seconds=seconds, run_once=run_once)]).running():
+    async with Engine(world.server.db, world.server.bus, [Loop(name=name, seconds=seconds, run_once=run_once)]).running():
         yield
 
 
@@ -107,7 +109,10 @@ def test_failing_loop_backs_off(failures, expected):
 async def test_two_engines_are_harmless(world, ada):
     """The same loops in two processes: both run, both note, nothing fails."""
     with structlog.testing.capture_logs() as logs:
-        one, two = (Engine(world.server.db, engine.loops(world.server.db)) for _ in range(2))
+        site = world.server.site
+        await site.provider.start(site.address)
+        turning = engine.loops(site, Launcher(site))
+        one, two = (Engine(site.db, site.bus, turning) for _ in range(2))
         async with one.running(), two.running():
 
             async def ran():
@@ -145,6 +150,6 @@ async def test_replica_that_only_answers(database_url, tmp_path, enabled):
         if enabled:
             await until(lambda: loop_of(ada, "retention"))
         assert {task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("loop ")} == (
-            {"loop retention"} if enabled else set()
+            {f"loop {name}" for name in LOOP_NAMES} if enabled else set()
         )
         assert (await loop_of(ada, "retention") is not None) == enabled

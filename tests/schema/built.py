@@ -59,24 +59,42 @@ def root_fields() -> list[RootField]:
     ]
 
 
-def selection(type_name: str, *, depth: int = 2) -> str:
+def selection(type_name: str, *, depth: int = 2, only: str | None = None) -> str:
     """Every field of a type, and below it every field of its objects, so many levels down; pages of one object."""
-    return _select(BUILT._schema.type_map[type_name], depth)
+    return _select(BUILT._schema.type_map[type_name], depth, only)
 
 
-def _select(kind: Any, depth: int) -> str:
+def _select(kind: Any, depth: int, only: str | None = None) -> str:
     fields = ["__typename"]
     if is_abstract_type(kind):
-        below = [f"... on {one.name} {{ {_select(one, 0)} }}" for one in BUILT._schema.get_possible_types(kind)]
+        below = [f"... on {one.name} {{ {_member(one, kind)} }}" for one in BUILT._schema.get_possible_types(kind)]
         return " ".join([*fields, *below]) if depth else " ".join([*fields, *kind.fields])
     for name, definition in kind.fields.items():
-        of = get_named_type(definition.type)
-        if is_leaf_type(of):
-            fields.append(name)
-        elif is_composite_type(of) and depth:
-            page = "(first: 1)" if "first" in definition.args else ""
-            fields.append(f"{name}{page} {{ {_select(of, depth - 1)} }}")
+        below = get_named_type(definition.type)
+        if only not in (None, name):
+            continue
+        if is_leaf_type(below):
+            fields.append(f"{name}{_arguments(definition)}")
+        elif is_composite_type(below) and depth:
+            fields.append(f"{name}{_arguments(definition)} {{ {_select(below, depth - 1)} }}")
     return " ".join(fields)
+
+
+def _member(kind: Any, abstract: Any) -> str:
+    """What others of the same abstract type have with another type goes by a name of its own."""
+    others = BUILT._schema.get_possible_types(abstract)
+    fields = []
+    for name in _select(kind, 0).split():
+        types = {str(one.fields[name].type) for one in others if name in one.fields}
+        fields.append(f"{name}{kind.name}: {name}" if len(types) > 1 else name)
+    return " ".join(fields)
+
+
+def _arguments(definition: Any) -> str:
+    """A page of one object; and 1 for every number that must be given."""
+    required = [f"{name}: 1" for name, one in definition.args.items() if is_required_argument(one)]
+    given = required or (["first: 1"] if "first" in definition.args else [])
+    return f"({', '.join(given)})" if given else ""
 
 
 def object_types() -> dict[str, Any]:

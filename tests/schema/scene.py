@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests import world as w
+from tests.schema import boxes
 
 
 @dataclass(frozen=True)
@@ -13,8 +14,13 @@ class Scene:
     blocker: str
     task: str
     cancelled: str  # a task that was cancelled
+    free: str  # a task that nothing holds back
+    sandbox: str  # one that works on a task
+    spare: str  # another one
+    message: str  # that waits for the agent there
     token: str
     member: w.Account
+    box: boxes.Box  # the sandbox, to speak as its worker
 
 
 async def lay(owner: w.Account, member: w.Account) -> Scene:
@@ -26,8 +32,15 @@ async def lay(owner: w.Account, member: w.Account) -> Scene:
     task = (await w.task(owner, ticket, dependsOn=[first]))["id"]
     cancelled = (await w.task(owner, ticket, title="Paint it"))["id"]
     await owner.do("cancelTask", "task { id }", taskId=cancelled, reason="Nobody will see it.")
+    free = (await w.task(owner, blocker, title="Start it"))["id"]
+    box = await boxes.spawn(owner, project, title="Fly it")
+    spare = (await boxes.spawn(owner, project, title="Fly another")).id
+    message = await owner.do("injectMessage", "message { id }", sandboxId=box.id, body="Softly.")
+    await owner.do("setCredential", "credential { kind }", kind="ANTHROPIC", secret="sk-ant-0123456789")
     token = await owner.do("createAccessToken", "accessToken { id }", name="robot")
-    return Scene(project, ticket, blocker, task, cancelled, token["id"], member)
+    return Scene(
+        project, ticket, blocker, task, cancelled, free, box.id, spare, message["id"], token["id"], member, box
+    )
 
 
 def examples(scene: Scene) -> dict[str, dict[str, Any]]:
@@ -37,6 +50,8 @@ def examples(scene: Scene) -> dict[str, dict[str, Any]]:
         "createSignInLink": {"userId": scene.member.id},
         "createAccessToken": {"name": "another robot"},
         "revokeAccessToken": {"tokenId": scene.token},
+        "setCredential": {"kind": "GITHUB", "secret": "ghp_0123456789abcdef"},
+        "deleteCredential": {"kind": "ANTHROPIC"},
         "createProject": {"name": "Gemini"},
         "updateProject": {"projectId": scene.project, "name": "Artemis"},
         "archiveProject": {"projectId": scene.project, "archived": True},
@@ -50,4 +65,12 @@ def examples(scene: Scene) -> dict[str, dict[str, Any]]:
         "setTaskDependencies": {"taskId": scene.task, "dependsOn": []},
         "cancelTask": {"taskId": scene.task},
         "retryTask": {"taskId": scene.cancelled},
+        "spawnSandbox": {"taskId": scene.free},
+        "stopSandbox": {"sandboxId": scene.spare},
+        "injectMessage": {"sandboxId": scene.sandbox, "body": "Gently."},
+        "cancelMessage": {"messageId": scene.message},
+        "reportEvents": {"events": []},
+        "acknowledgeMessages": {"messageIds": [scene.message]},
+        "finishSandbox": {"success": True, "summary": "It flies."},
+        "issueGitCredential": {"operation": "FETCH"},
     }

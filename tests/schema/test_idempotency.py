@@ -6,6 +6,7 @@ from sqlalchemy import func, select
 
 from app.models import Activity, AuditEntry, Ticket
 from tests import world as w
+from tests.schema import boxes
 
 
 async def rows(world):
@@ -84,15 +85,18 @@ async def test_a_refused_request_does_not_use_its_key_up(ada, apollo):
 
 
 async def test_every_mutation_that_takes_a_key_heeds_it(ada, world, apollo):
-    """Projects, tasks, retries and users, too."""
+    """Projects, tasks, retries, sandboxes, messages and users, too."""
     grace = await world.account("grace", admin=True)
     ticket = (await w.ticket(ada, apollo))["id"]
     task = (await w.task(ada, ticket))["id"]
     await ada.do("cancelTask", "task { id }", taskId=task)
+    box = await boxes.spawn(ada, apollo)
     for account, mutation, fields, given in (
         (ada, "createProject", "project { id }", {"name": "Gemini"}),
         (ada, "createTask", "task { id }", {"ticketId": ticket, "title": "Build"}),
         (ada, "retryTask", "task { id }", {"taskId": task}),
+        (ada, "spawnSandbox", "sandbox { id }", {"taskId": task}),
+        (ada, "injectMessage", "message { id }", {"sandboxId": box.id, "body": "Go"}),
         (grace, "createUser", "user { id }", {"email": "carol@example.com", "name": "Carol"}),
     ):
         made = [await account.do(mutation, fields, **given, idempotencyKey="again") for _ in range(2)]

@@ -23,7 +23,8 @@ def of_ada(field, laid):
     """An object of Ada's for this field's rule."""
     if field.operation == "mutation":
         return scene.examples(laid)[field.name][field.of]
-    return laid.project if field.of == "projectId" else getattr(laid, field.name, laid.ticket)
+    named = {"projectId": laid.project, "sandboxId": laid.sandbox}
+    return named.get(field.of) or getattr(laid, field.name, laid.ticket)
 
 
 async def asked(account, field, laid, object_id):
@@ -78,7 +79,7 @@ async def test_a_viewer_reads_everything(ada, bob, laid):
     """Each object of the project, and its feed."""
     await w.share(ada, laid.project, bob, "VIEWER")
 
-    for name in ("project", "ticket", "task"):
+    for name in ("project", "ticket", "task", "sandbox"):
         answer = await bob(f"query($id: ID!) {{ {name}(id: $id) {{ id }} }}", id=getattr(laid, name))
         assert answer.data[name]["id"] == getattr(laid, name)
     assert (await feed(bob, laid.project)) == (await feed(ada, laid.project))
@@ -144,6 +145,8 @@ async def test_every_object_has_one_id_for_ever(ada, laid):
         laid.project: "Project",
         laid.ticket: "Ticket",
         laid.task: "Task",
+        laid.sandbox: "Sandbox",
+        laid.message: "Message",
         ada.id: "User",
         laid.token: "AccessToken",
     }

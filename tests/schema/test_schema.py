@@ -6,13 +6,13 @@ import pytest
 import strawberry
 
 import schema
-from app import auth
+from app import auth, sandboxes
 from app.errors import AppError
 from resolvers.projects import project
 from schema.fields import query
 from schema.rules import reached, require_rules
 from tests import world as w
-from tests.schema import built, scene
+from tests.schema import boxes, built, scene
 
 
 @reached("An object whose plain fields follow it.")
@@ -88,12 +88,30 @@ def test_everything_says_what_it_is():
 async def laid(world):
     """A scene of an admin's, who sees all that can be seen."""
     grace = await world.account("grace", admin=True)
-    return grace, await scene.lay(grace, await world.account("carol"))
+    laid = await scene.lay(grace, await world.account("carol"))
+    await work(laid.box)
+    return grace, laid
+
+
+async def work(box):
+    """A bit of every shape that an event has, and an end with all that it may bring."""
+    check = {"command": "pytest", "passed": True, "output": "1 passed", "durationMs": 9}
+    tool = {"toolUseId": "t1", "tool": "Bash", "output": "ok"}
+    edit = boxes.edited("a.txt", "CREATED")
+    shapes = {"MESSAGE": {"text": "Hi"}, "TOOL_USE": tool, "TOOL_COMPLETED": tool, "FILE_EDITED": edit, "LOG": {}}
+    for type_, payload in {**shapes, "CHECK_COMPLETED": check}.items():
+        await box.did(type_, payload, turn=1)
+    async with box.world.server.db.writing() as session:
+        step = {"name": "machine", "startedAt": "2026-01-31T12:00:00Z", "finishedAt": None, "error": None}
+        await sandboxes.note_boot(session, box.key, [step])
+    transcript = await box.upload(b"{}\n")
+    await box.finish(checks=[check], sessionId="s", transcriptBlob=transcript)
 
 
 async def test_every_field_of_every_object_can_be_read(laid):
     """Documents written from the schema itself answer without an error, and leave out no type."""
     grace, objects = laid
+    box = objects.sandbox
     documents = [
         *(
             f'{{ node(id: "{one}") {{ ... on {kind} {{ {built.selection(kind)} }} }} }}'
@@ -103,8 +121,14 @@ async def test_every_field_of_every_object_can_be_read(laid):
                 "Task": objects.task,
                 "User": grace.id,
                 "AccessToken": objects.token,
+                "Sandbox": objects.sandbox,
+                "Message": objects.message,
             }.items()
         ),
+        f'{{ task(id: "{objects.box.task}") {{ {built.selection("Task")} }} }}',
+        f'{{ sandbox(id: "{box}") {{ events(last: 50) {{ {built.selection("SandboxEventConnection")} }} }} }}',
+        f'{{ sandbox(id: "{box}") {{ trajectory {{ {built.selection("TurnConnection")} }} }} }}',
+        f"{{ sandboxes {{ {built.selection('SandboxConnection')} }} }}",
         f'{{ task(id: "{objects.cancelled}") {{ {built.selection("Task")} }} }}',
         f"{{ viewer {{ {built.selection('Viewer')} }} }}",
         f"{{ health {{ {built.selection('SystemHealth')} }} }}",

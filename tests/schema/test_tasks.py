@@ -17,7 +17,7 @@ STATES = {  # what the orchestrator will have written; until then SQL speaks for
     "PENDING": "status = 'pending'",
     "ASSIGNED": "status = 'assigned', attempt = 1, assigned_at = now()",
     "RUNNING": "status = 'running', attempt = 1, assigned_at = now(), started_at = now()",
-    "COMPLETED": "status = 'completed', attempt = 1, finished_at = now()",
+    "COMPLETED": "status = 'completed', attempt = 1, finished_at = now(), result = '{}'",
     "FAILED": "status = 'failed', attempt = 3, finished_at = now(), failure_code = 'killed', failure_message = 'No.'",
     "CANCELLED": "status = 'cancelled', finished_at = now(), failure_code = 'cancelled', failure_message = 'No.'",
 }
@@ -150,7 +150,7 @@ async def test_a_task_waits_for_what_it_depends_on(world, ada, ticket):
     )
     await put(world, needed, STATES["FAILED"])
     assert "Retry that" in (await waits(ada, task))[0]["message"]
-    await put(world, needed, "status = 'completed', failure_code = NULL, finished_at = now()")
+    await put(world, needed, "status = 'completed', failure_code = NULL, finished_at = now(), result = '{}'")
     assert await waits(ada, task) == []
 
 
