@@ -72,10 +72,14 @@ def read(diff: str) -> Told:
 
 async def _last_edits(session: AsyncSession, places: Sequence[Place]) -> Mapping[Place, list[tuple[UUID, int]]]:
     """The last edit of each path that is still a path then. Whoever renames a file touches both of its paths."""
-    asked = func.unnest(
-        literal([place.sandbox_id for place in places], ARRAY(Uuid())),
-        literal([place.at for place in places], ARRAY(BigInteger())),
-    ).table_valued("stream_id", "at").render_derived(name="asked")
+    asked = (
+        func.unnest(
+            literal([place.sandbox_id for place in places], ARRAY(Uuid())),
+            literal([place.at for place in places], ARRAY(BigInteger())),
+        )
+        .table_valued("stream_id", "at")
+        .render_derived(name="asked")
+    )
     path, previous = Event.payload["path"].astext, Event.payload["previousPath"].astext
     touched = (
         values(column("path", Text), column("stays", Boolean), name="touched")
@@ -103,10 +107,14 @@ async def _last_edits(session: AsyncSession, places: Sequence[Place]) -> Mapping
 
 
 async def _read(session: AsyncSession, wanted: Sequence[tuple[UUID, int]]) -> Mapping[tuple[UUID, int], Event]:
-    asked = func.unnest(
-        literal([stream_id for stream_id, _ in wanted], ARRAY(Uuid())),
-        literal([seq for _, seq in wanted], ARRAY(BigInteger())),
-    ).table_valued("stream_id", "seq").render_derived(name="asked")
+    asked = (
+        func.unnest(
+            literal([stream_id for stream_id, _ in wanted], ARRAY(Uuid())),
+            literal([seq for _, seq in wanted], ARRAY(BigInteger())),
+        )
+        .table_valued("stream_id", "seq")
+        .render_derived(name="asked")
+    )
     same = and_(Event.stream_id == asked.c.stream_id, Event.seq == asked.c.seq)
     found = await session.scalars(select(Event).join(asked, same))
     return {(event.stream_id, event.seq): event for event in found}

@@ -79,10 +79,14 @@ async def at(session: AsyncSession, places: Sequence[Place]) -> Mapping[Place, E
 
 async def around(session: AsyncSession, places: Sequence[Place], *, count: int) -> Mapping[Place, list[Event]]:
     """So many events with that one in their middle; at an end of the stream those next to it. They have no holes."""
-    asked = func.unnest(
-        literal([sandbox_id for sandbox_id, _ in places], ARRAY(Uuid())),
-        literal([seq for _, seq in places], ARRAY(BigInteger())),
-    ).table_valued("stream_id", "middle").render_derived(name="asked")
+    asked = (
+        func.unnest(
+            literal([sandbox_id for sandbox_id, _ in places], ARRAY(Uuid())),
+            literal([seq for _, seq in places], ARRAY(BigInteger())),
+        )
+        .table_valued("stream_id", "middle")
+        .render_derived(name="asked")
+    )
     latest_start = func.greatest(Stream.last_seq - count + 1, Stream.first_seq)
     start = func.greatest(func.least(asked.c.middle - count // 2, latest_start), Stream.first_seq)
     found = await session.execute(
@@ -131,10 +135,14 @@ async def turn_ends(session: AsyncSession, places: Sequence[Place]) -> Mapping[P
 
 async def of_turns(session: AsyncSession, places: Sequence[Place], wanted: Filter) -> Mapping[Place, list[Event]]:
     """The events of each of these turns in order, so many at most."""
-    asked = func.unnest(
-        literal([sandbox_id for sandbox_id, _ in places], ARRAY(Uuid())),
-        literal([turn for _, turn in places], ARRAY(Integer())),
-    ).table_valued("stream_id", "turn").render_derived(name="asked")
+    asked = (
+        func.unnest(
+            literal([sandbox_id for sandbox_id, _ in places], ARRAY(Uuid())),
+            literal([turn for _, turn in places], ARRAY(Integer())),
+        )
+        .table_valued("stream_id", "turn")
+        .render_derived(name="asked")
+    )
     inner = (
         select(Event)
         .where(Event.stream_id == asked.c.stream_id, Event.turn == asked.c.turn, *_conditions(wanted))

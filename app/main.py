@@ -142,6 +142,7 @@ class Server:
             masks=self.masks,
             address=self._address,
             fleet=site.fleet,
+            fleet_health=site.health if self.settings.orchestrator_enabled else None,
             read_log=lambda sandbox, lines: site.provider.log(sandbox.name, lines),
         )
 

@@ -15,7 +15,7 @@ import psutil
 
 OMOI = Path(sys.executable).parent / "omoi"
 START_SECONDS = 60
-QUIET = {"OMOI_PRODUCTION": "1"}
+QUIET = {"OMOI_PRODUCTION": "1", "ORCHESTRATOR_ENABLED": "false"}
 
 
 @dataclass

@@ -53,6 +53,14 @@ def loops(site: Site, launcher: Launcher) -> Sequence[Loop]:
 async def running(site: Site) -> AsyncIterator[None]:
     """All loops, from the moment at which the provider is ready. What they started elsewhere goes on after them."""
     await site.provider.start(site.address)
+    found = site.provider.capabilities()
+    log.info(
+        "provider_ready",
+        provider=site.provider.name,
+        tier=found.tier.name,
+        limits=sorted(found.limits),
+        note=found.note,
+    )
     launcher = Launcher(site)
     try:
         async with Engine(site.db, site.bus, loops(site, launcher)).running():

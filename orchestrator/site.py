@@ -8,10 +8,12 @@ from app import auth, transactions
 from app.attempts import Fleet
 from app.bus import Bus
 from app.db import Database
+from app.enums import HealthStatus
+from app.health import Component
 from app.secrets import Keys
 from app.settings import Settings
 from app.transactions import Transaction
-from orchestrator.providers import Provider
+from orchestrator.providers import Provider, Tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +30,13 @@ class Site:
     def change(self, loop: str) -> AbstractAsyncContextManager[Transaction]:
         """A transaction of the server itself, told apart by the loop that made it."""
         return transactions.begin(self.db, self.bus, auth.SYSTEM, request_id=loop)
+
+    def health(self) -> Component:
+        """How sandboxes run here, for everybody who asks how the server is."""
+        found = self.provider.capabilities()
+        limits = ", ".join(sorted(found.limits)) or "none"
+        detail = (
+            f"{self.provider.name}, tier {found.tier.name}: {found.tier.sentence} Limits held: {limits}. {found.note}"
+        )
+        status = HealthStatus.DEGRADED if found.tier is Tier.PROCESS else HealthStatus.OK
+        return Component(name="sandboxes", status=status, detail=detail.strip())

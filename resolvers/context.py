@@ -9,6 +9,7 @@ from app.attempts import Fleet
 from app.auth import Principal, Rule
 from app.bus import Bus
 from app.db import Database
+from app.health import Component
 from app.masking import Masks
 from app.models import Sandbox
 from app.secrets import Keys
@@ -27,6 +28,7 @@ class Services:
     masks: Masks
     address: str  # under which browsers reach this server
     fleet: Fleet
+    fleet_health: Callable[[], Component] | None  # None on a server that runs no sandboxes
     read_log: Callable[[Sandbox, int], Awaitable[str]]  # the last lines of a worker's own output
 
 

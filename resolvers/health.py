@@ -22,7 +22,9 @@ class Reading(NamedTuple):
 async def read(context: Context, root: Any) -> Reading:
     """The numbers of the whole server are for admins alone."""
     services = context.services
-    components = await health.components(services.db, services.bus)
+    components = [*await health.components(services.db, services.bus)]
+    if services.fleet_health:
+        components.append(services.fleet_health())
     async with services.db.reading() as session:
         loops = await health.loops(session)
         backlog = await health.backlog(session) if context.principal.admin else None

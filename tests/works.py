@@ -81,11 +81,11 @@ class Works:
                 return events
             after = page["pageInfo"]["endCursor"]
 
-    async def happens(self, sandbox_id: str, type: str) -> None:
+    async def happens(self, sandbox_id: str, wanted: str) -> None:
         """Wait until a sandbox has an event of this type."""
 
         async def seen():
-            return type in [event["type"] for event in await self.events(sandbox_id)]
+            return wanted in [event["type"] for event in await self.events(sandbox_id)]
 
         await until(seen)
 

@@ -1,5 +1,6 @@
 """Messages by themselves: what the server says, what expires, and what an inbox does without the database."""
 
+import asyncio
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 
@@ -66,6 +67,18 @@ async def test_what_waits_in_vain_expires(world, ada, apollo, box, change):
     ]
 
 
+async def test_what_somebody_else_has_in_hand_is_not_waited_for(world, box, change):
+    """Two that let messages expire at once do not stand in each other's way; the rest comes with the next turn."""
+    async with change() as tx:
+        for body in ("one", "two"):
+            await messages.tell(tx, box.key, body)
+        await tx.session.execute(update(Message).values(expires_at=clock.now()))
+    async with world.server.db.writing() as first, asyncio.timeout(5):
+        assert await messages.expire(first, limit=1) == 1
+        async with world.server.db.writing() as second:
+            assert await messages.expire(second, limit=10) == 1
+
+
 async def test_a_message_expires_by_the_clock_of_the_database(world, box, change):
     """Whatever time this process believes it is."""
     async with change() as tx:
@@ -129,4 +142,5 @@ async def test_an_inbox_ends_with_its_sandbox(world, box):
     async with aclosing(looks):
         await anext(looks)
         await box.finish()
-        assert [look async for look in looks] == []
+        async with asyncio.timeout(10):
+            assert [look async for look in looks] == []

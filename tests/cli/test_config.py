@@ -64,6 +64,8 @@ def test_broken_file(command, tmp_path, text):
 COMMANDS = [
     [],
     ["up"],
+    ["demo"],
+    ["tour"],
     ["migrate"],
     ["config"],
     *(["user", one] for one in ("create", "list", "link")),

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from app import ids, sandboxes
 from tests.servers import cloned
 from tests.works import git, working
 
@@ -114,8 +115,6 @@ async def test_a_secret_is_masked_wherever_it_is_printed(works, project):
 
 
 async def rows(works, sandbox_id):
-    from app import ids, sandboxes
-
     async with works.world.server.db.reading() as session:
         return await sandboxes.by_ids(session, [ids.decode(sandbox_id)[1]])
 
@@ -203,3 +202,11 @@ async def test_a_retry_resumes_the_session_and_the_files(works, linked, reposito
     assert (task["status"], task["attempt"]) == ("COMPLETED", 2)
     started = [e for e in await works.events(task["sandboxes"]["nodes"][0]["id"]) if e["type"] == "STARTED"]
     assert started[0]["payload"]["resumedSession"]
+
+
+async def test_health_says_how_sandboxes_run(works):
+    """The tier and what is limited, and each loop without an error."""
+    answer = await works.account("{ health { components { name status detail } loops { name lastError } } }")
+    [found] = [one for one in answer.data["health"]["components"] if one["name"] == "sandboxes"]
+    assert "tier NAMESPACES" in found["detail"]
+    assert {loop["lastError"] for loop in answer.data["health"]["loops"]} == {None}
