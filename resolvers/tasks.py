@@ -88,7 +88,11 @@ def checks_of(context: Context, result: Result) -> Sequence[Check]:
 
 
 async def create(tx: Transaction, given: Given) -> Task:
-    optional = {name: given[name] for name in ("phase", "priority", "max_attempts") if given.get(name) is not None}
+    optional = {
+        name: given[name]
+        for name in ("phase", "priority", "max_attempts", "deadline_at")
+        if given.get(name) is not None
+    }
     return await tasks.create(
         tx,
         ids.require(given["ticket_id"], "ticket", "ticketId"),

@@ -99,6 +99,7 @@ class Task(Node):
     result = field(resolve.result_of, TaskResult | None, "What came of it; null unless it is completed.")
     failure = field(resolve.failure_of, Failure | None, "Why it ended without a result; null unless it did.")
     usage = field(resolve_usage.of_task, Usage, "What work on it has cost.")
+    deadline_at: datetime | None = strawberry.field(description="When it should be done, where somebody said so.")
     created_at: datetime = strawberry.field(description="When it was queued first.")
     assigned_at: datetime | None = strawberry.field(description="When its current try got a sandbox.")
     started_at: datetime | None = strawberry.field(description="When its current try began to work.")
@@ -129,6 +130,9 @@ class CreateTaskInput:
     )
     max_attempts: int | None = strawberry.field(
         default=strawberry.UNSET, description="Tries that it gets, 1 to 20; the project's setting when left out."
+    )
+    deadline_at: datetime | None = strawberry.field(
+        default=strawberry.UNSET, description="When it should be done: an hour before that it comes before all others."
     )
     idempotency_key: str | None = strawberry.field(
         default=strawberry.UNSET, description="The same key with the same input makes one task."

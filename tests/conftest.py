@@ -96,6 +96,24 @@ def _recorded(engine):
         event.remove(engine, "before_cursor_execute", note)
 
 
+@pytest.fixture
+def later(world):
+    """Opens a block in which the database's clock is so much further."""
+    return lambda shift: shifted(world.server.db.engine.sync_engine, shift)
+
+
+@contextlib.contextmanager
+def shifted(engine, shift):
+    def shift_clock(connection):
+        connection.exec_driver_sql(f"SET LOCAL omoi.clock_shift = '{shift}'")
+
+    event.listen(engine, "begin", shift_clock)
+    try:
+        yield
+    finally:
+        event.remove(engine, "begin", shift_clock)
+
+
 def named(url: str, database: str) -> str:
     return make_url(url).set(database=database).render_as_string(hide_password=False)
 

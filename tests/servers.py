@@ -142,11 +142,15 @@ class Up:
 
 @contextlib.asynccontextmanager
 async def up(data: Path, *arguments: object, **environment: object):
-    """`omoi up` over this folder, from the moment at which it says where it is; it is ended if it still runs."""
+    """`omoi up` over this folder, from the moment at which it says where it is; it is ended if it still runs.
+
+    Its orchestrator is off unless a test asks for it: boxes would outlive the test.
+    """
     data.parent.mkdir(exist_ok=True)
     log = data.parent / f"{data.name}.stderr"
     with log.open("ab") as stderr:
-        process = await _start("up", *arguments, stderr=stderr, **{"OMOI_DATA": data, "PORT": 0, **environment})
+        given = {"OMOI_DATA": data, "PORT": 0, "ORCHESTRATOR_ENABLED": "false", **environment}
+        process = await _start("up", *arguments, stderr=stderr, **given)
     try:
         said = await _announcement(process, log)
         async with httpx.AsyncClient(base_url=said[0].split()[-1], timeout=PATIENCE_SECONDS) as http:
@@ -254,5 +258,6 @@ async def cloned(postgres: str):
 async def shared_world(postgres: str, **given: object):
     """A server for the tests of a whole file."""
     with short_folder() as folder:
-        async with cloned(postgres) as url, World(Settings(data=folder, **given), url).running() as world:
+        settings = Settings(data=folder, **{"orchestrator_enabled": False, **given})
+        async with cloned(postgres) as url, World(settings, url).running() as world:
             yield world

@@ -60,7 +60,8 @@ def test_one_module_alone_writes_a_status():
 
 
 def _written(tree):
-    """The models that are built, named in a writing statement, or assigned a status."""
+    """The models that are built, named in a writing statement, or assigned a status where rows are known."""
+    knows_rows = any(isinstance(node, ast.ImportFrom) and node.module == "app.models" for node in ast.walk(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = _last_name(node.func)
@@ -68,7 +69,7 @@ def _written(tree):
                 yield name
             if name in ("update", "insert", "delete", "merge"):
                 yield from {_last_name(one) for one in node.args} & MODELS
-        if isinstance(node, ast.Attribute) and node.attr == "status" and isinstance(node.ctx, ast.Store):
+        if knows_rows and isinstance(node, ast.Attribute) and (node.attr, type(node.ctx)) == ("status", ast.Store):
             yield "assigned"
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and RAW.search(node.value):
             yield "raw SQL"

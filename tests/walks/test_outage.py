@@ -46,7 +46,7 @@ async def external(folder):
 async def test_external_postgres_goes_and_comes_back(folder):
     """Meanwhile requests get one sentence and the probes say what is wrong; streams go on afterwards without a gap."""
     async with external(folder / "pg") as postgres:
-        settings = Settings(data=folder, stream_poll_seconds=0.2)
+        settings = Settings(data=folder, orchestrator_enabled=False, stream_poll_seconds=0.2)
         async with World(settings, postgres.url).running() as world:
             ada = await world.account("ada")
             apollo = await project(ada)

@@ -22,7 +22,7 @@ async def redis():
 @contextlib.asynccontextmanager
 async def replicas(database_url, folder, redis, *, poll_seconds):
     """Two servers, and the same account on each."""
-    given = Settings(data=folder, redis_url=redis.url, stream_poll_seconds=poll_seconds)
+    given = Settings(data=folder, orchestrator_enabled=False, redis_url=redis.url, stream_poll_seconds=poll_seconds)
     async with World(given, database_url).running() as one, World(given, database_url).running() as two:
         await until(lambda: one.server.bus.backend.connected and two.server.bus.backend.connected)
         ada = await one.account("ada")
@@ -106,7 +106,7 @@ async def test_start_without_redis(database_url, tmp_path):
     """A replica starts while Redis is away, serves, and finds it when it comes."""
     async with valkey() as redis:
         await redis.kill()
-        given = Settings(data=tmp_path, redis_url=redis.url)
+        given = Settings(data=tmp_path, orchestrator_enabled=False, redis_url=redis.url)
         async with World(given, database_url).running() as world:
             ada = await world.account("ada")
             await project(ada)

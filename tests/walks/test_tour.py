@@ -41,7 +41,7 @@ async def test_demo_shows_all_six_steps(data):
 @pytest.mark.parametrize("moment", STEPS)
 async def test_the_server_killed_at_any_moment(data, moment):
     """Kill -9 and start again: the tour goes on by itself and ends in the same result, once."""
-    async with up(data, PORT=0) as server:
+    async with up(data, ORCHESTRATOR_ENABLED="true") as server:
         port = server.address.rpartition(":")[2]
         token = (await omoi("token", "create", "--name", "tour", OMOI_DATA=data)).out.split()[-1]
         repository = await made_repository(data)
@@ -50,7 +50,7 @@ async def test_the_server_killed_at_any_moment(data, moment):
         server.process.send_signal(signal.SIGKILL)
         await server.process.wait()
         await until(lambda: not postgres_of(data))
-    async with up(data, PORT=port) as server:
+    async with up(data, PORT=port, ORCHESTRATOR_ENABLED="true") as server:
         rest, code = await asyncio.wait_for(tour.communicate(), 60), await tour.wait()
         said += rest[0].decode()
         assert code == 0, said + rest[1].decode()
