@@ -84,6 +84,7 @@ async def brief(tx: Transaction, sandbox_id: UUID, *, server_has_key: bool) -> B
     assert sandbox.task_id is not None
     [task] = await tasks.by_ids(tx.session, [sandbox.task_id])
     [project] = await projects.by_ids(tx.session, [task.project_id])
+    await tickets.begin(tx, [task.ticket_id])  # in case somebody held it when the task was claimed
     ticket = await tickets.with_branch(tx.session, task.ticket_id, project)
     settings = ProjectSettings.stored(project.settings)
     sandbox = await sandboxes.equip(tx.session, sandbox_id, branch=ticket.branch, resources=asdict(settings.resources))

@@ -1,6 +1,7 @@
 """What a worker reports: numbered by itself, taken once, in order, without a hole."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from app.transactions import Happening, Transaction
 
 BATCH_EVENTS = 500
 UNSTORABLE = "\ufffd"
+SMALLEST, LARGEST = -(1 << 63), (1 << 64) - 1  # of the whole numbers that are hashed as they are
+_ODD = re.compile("[\0\ud800-\udfff]")
 WORKERS_OWN = frozenset({EventSource.AGENT, EventSource.WORKER})
 SERVERS_OWN = frozenset(
     {
@@ -52,15 +55,15 @@ async def report(
     for place, given in enumerate(reported):
         number, hashed = given["producer_seq"], _hash(given)
         refusal = _refusal(given, place)
-        if number <= through:
+        if 1 <= number <= through:
             if known.get(number, hashed) != hashed:
                 errors.append(_other_content(number, place))
             continue
-        if number > through + 1 or refusal:
+        if number != through + 1 or refusal:
             errors.append(refusal or _hole(number, through, place))
             break
         taken.append(_happening(given, hashed, mask))
-        through = number
+        through, known[number] = number, hashed
     if taken:
         await _store(tx, sandbox, taken, through)
     return Reported(accepted_through=through, desired=sandbox.desired, errors=errors)
@@ -136,24 +139,30 @@ def _happening(given: Mapping[str, Any], hashed: bytes, mask: Mask) -> Happening
 
 
 def storable(value: Any) -> Any:
-    """The same, but for NUL characters and halves of surrogate pairs, which Postgres cannot hold."""
+    """The same, but for NUL characters, halves of surrogate pairs and endless numbers, which rows and hashes cannot
+    hold.
+    """
     if isinstance(value, str):
-        return value.replace("\0", UNSTORABLE).encode("utf-8", "replace").decode() if _odd(value) else value
+        return storable_text(value)
     if isinstance(value, dict):
         return {storable(name): storable(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [storable(inner) for inner in value]
+    if isinstance(value, int) and not SMALLEST <= value <= LARGEST:
+        return _rounded(value)
     return value
 
 
-def _odd(text: str) -> bool:
-    if "\0" in text:
-        return True
+def storable_text(text: str) -> str:
+    return _ODD.sub(UNSTORABLE, text)
+
+
+def _rounded(number: int) -> float | str:
+    """As JSON is read elsewhere too; what is larger than any number there is told in digits."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+        return float(number)
+    except OverflowError:
+        return str(number)
 
 
 def _hash(given: Mapping[str, Any]) -> bytes:

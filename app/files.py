@@ -136,5 +136,8 @@ def _unquoted(path: str) -> str:
     """Git writes a path with odd characters in quotes, each odd byte as three octal digits."""
     if not path.startswith('"'):
         return path
-    raw = path[1:-1].encode("latin-1", "backslashreplace").decode("unicode_escape")
+    try:
+        raw = path[1:-1].encode("latin-1", "backslashreplace").decode("unicode_escape")
+    except UnicodeDecodeError:  # nothing that git wrote
+        return path
     return raw.encode("latin-1", "replace").decode("utf-8", "replace")

@@ -27,6 +27,7 @@ from app.settings import Settings, origin_of
 from app.upstream import Upstream
 from app.worker_door import WorkerDoor
 from orchestrator import engine
+from orchestrator.providers import Tier
 from orchestrator.providers.local.provider import LocalProvider
 from orchestrator.site import Site
 from resolvers.context import Context, Services
@@ -52,11 +53,14 @@ class Server:
         local_address: str | None = None,  # under which this machine does, where that is another one
         scripted_model: str | None = None,  # where the stand-in for a model answers, for whoever has no key
         worker_environment: Mapping[str, str] | None = None,
+        tier: Tier
+        | None = None,  # of sandboxes on this machine, where it shall not be the best that the machine allows
     ) -> None:
         self.settings = settings
         self._address = address
         self._local_address = local_address or address
         self._worker_environment = worker_environment or {}
+        self._tier = tier
         self.keys = Keys.load(settings)
         self.db = Database(database_url, connections=settings.database_connections)
         self.bus = Bus(settings.redis_url)
@@ -120,13 +124,15 @@ class Server:
 
     def _site(self, deployment: str) -> Site:
         machines = self.settings.local_sandboxes
-        provider = LocalProvider(self.settings.data / SANDBOXES, deployment=deployment, machines=machines)
+        folder = self.settings.data / SANDBOXES
+        provider = LocalProvider(folder, deployment=deployment, machines=machines, tier=self._tier)
         life = timedelta(seconds=self.settings.task_seconds)
         return Site(
             settings=self.settings,
             db=self.db,
             bus=self.bus,
             keys=self.keys,
+            masks=self.masks,
             provider=provider,
             fleet=Fleet(provider=provider.name, machines=machines, deployment=deployment, life=life),
             address=self._local_address,

@@ -3,23 +3,22 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import text, update
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
-
-from app.models import Task
 
 # A place in the queue is a moment: the task's creation, later by its priority, earlier for what waits for it, and not
 # later than an hour before its deadline. So priority counts first, and whoever has waited long enough comes first.
-RANK = """
+RANK = text("""
     least(created_at + CASE priority WHEN 'critical' THEN interval '0' WHEN 'high' THEN interval '30 minutes'
                                      WHEN 'medium' THEN interval '2 hours' ELSE interval '12 hours' END
               - interval '10 minutes' * least(10, (SELECT count(*) FROM task_dependencies d JOIN tasks w
                     ON w.id = d.task_id WHERE d.depends_on_id = tasks.id AND w.status = 'pending')),
           deadline_at - interval '1 hour')
-"""
+""")
 
 # The next tasks of every project that has room, and of all those the first: what is read grows with the number of
 # projects and their free places, never with the queue. Dependencies fail closed: only COMPLETED lets a task pass.
+# They are asked for task by task: as NOT EXISTS all dependencies would be read anew for each project.
 NEXT = text("""
 WITH room AS (
     SELECT p.id, coalesce((p.settings->>'concurrency')::int, 4) - coalesce(live.n, 0) AS free
@@ -40,8 +39,8 @@ WITH room AS (
           AND k.status NOT IN ('done', 'cancelled') AND k.blocked_reason IS NULL
           AND NOT EXISTS (SELECT FROM ticket_blockers b JOIN tickets o ON o.id = b.blocker_id
                           WHERE b.ticket_id = k.id AND o.status NOT IN ('done', 'cancelled'))
-          AND NOT EXISTS (SELECT FROM task_dependencies d JOIN tasks n ON n.id = d.depends_on_id
-                          WHERE d.task_id = t.id AND n.status <> 'completed')
+          AND (SELECT true FROM task_dependencies d JOIN tasks n ON n.id = d.depends_on_id
+               WHERE d.task_id = t.id AND n.status <> 'completed' LIMIT 1) IS NULL
           AND NOT EXISTS (SELECT FROM sandboxes x WHERE x.task_id = t.id AND x.gone_at IS NULL)
         ORDER BY t.rank_at LIMIT greatest(room.free, 0) FOR UPDATE OF t SKIP LOCKED
     ) next
@@ -52,16 +51,6 @@ WITH room AS (
 SELECT id FROM chosen ORDER BY rank_at
 """)
 ONE_DISPATCH_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('omoi dispatch'))")
-
-
-async def rank(session: AsyncSession, task_ids: Sequence[UUID]) -> None:
-    """Give these their places anew."""
-    await session.execute(
-        update(Task)
-        .where(Task.id.in_(task_ids))
-        .values(rank_at=text(RANK))
-        .execution_options(synchronize_session=False)
-    )
 
 
 async def next_up(

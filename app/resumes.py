@@ -41,5 +41,5 @@ async def _base(session: AsyncSession, sandbox: Sandbox) -> str | None:
 
 def _told(change: Change, large: Mapping[bytes, bytes]) -> Mapping[str, Any]:
     payload = change.event.payload
-    diff = large.get(change.diff.sha256, b"").decode() if isinstance(change.diff, Blob) else change.diff
+    diff = large.get(change.diff.sha256, b"").decode(errors="replace") if isinstance(change.diff, Blob) else change.diff
     return {**{name: payload.get(name) for name in ("path", "previousPath", "kind")}, "net": diff}

@@ -214,10 +214,11 @@ async def with_machines(session: AsyncSession, *, provider: str) -> Sequence[San
 
 
 async def expired(session: AsyncSession, *, provider: str, limit: int) -> Sequence[Sandbox]:
-    """Live ones for which nobody has vouched in time."""
+    """Live ones for which nobody has vouched in time. What still waits for its launch is nobody's to vouch for."""
+    waits = and_(Sandbox.status == PROVISIONING, Sandbox.desired == DesiredState.RUN)
     found = await session.scalars(
         select(Sandbox)
-        .where(Sandbox.provider == provider, Sandbox.status.in_(LIVE), Sandbox.lease_until < clock.now())
+        .where(Sandbox.provider == provider, Sandbox.status.in_(LIVE), ~waits, Sandbox.lease_until < clock.now())
         .order_by(Sandbox.lease_until)
         .limit(limit)
     )

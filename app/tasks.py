@@ -92,7 +92,7 @@ async def create(
     )
     if depends_on:
         await graphs.replace(tx.session, DEPENDENCIES, project_id=project.id, node=task.id, needs=depends_on)
-        await queues.rank(tx.session, depends_on)
+        await _rank(tx.session, depends_on)
     return task
 
 
@@ -106,7 +106,7 @@ async def insert(tx: Transaction, ticket: Ticket, project: Project, **given: Any
     task = Task(id=ids.new(), project_id=ticket.project_id, ticket_id=ticket.id, **given)
     tx.session.add(task)
     await tx.session.flush()
-    await queues.rank(tx.session, [task.id])
+    await _rank(tx.session, [task.id])
     await tx.session.refresh(task)
     tx.record("task.created", task.id, f"queued {task.title} for #{ticket.number}", project_id=task.project_id)
     return task
@@ -119,12 +119,13 @@ async def set_dependencies(tx: Transaction, task_id: UUID, depends_on: Sequence[
     task = await _lock(tx.session, task_id)
     if task.status is not TaskStatus.PENDING:
         raise Conflict(f"The task is {task.status.name}; what it depends on matters only while it is PENDING.")
+    before = (await graphs.neighbours(tx.session, DEPENDENCIES, [task_id])).get(task_id, ())
     try:
         changed = await graphs.replace(tx.session, DEPENDENCIES, project_id=project_id, node=task_id, needs=depends_on)
     except DependencyCycle as cycle:
         raise await _named(tx.session, cycle) from None
     if changed:
-        await queues.rank(tx.session, depends_on)
+        await _rank(tx.session, [*depends_on, *(other.id for other in before)])
         tx.record("task.dependencies_set", task_id, f"changed what {task.title} depends on", project_id=project_id)
     return task
 
@@ -323,6 +324,12 @@ async def _move(
     if changed is None:
         raise _refused(task, status)
     return changed
+
+
+async def _rank(session: AsyncSession, task_ids: Sequence[UUID]) -> None:
+    """Give these their places in the queue anew."""
+    placed = update(Task).where(Task.id.in_(task_ids)).values(rank_at=queues.RANK)
+    await session.execute(placed.execution_options(synchronize_session=False))
 
 
 async def _lock(session: AsyncSession, task_id: UUID) -> Task:

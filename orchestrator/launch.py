@@ -11,6 +11,7 @@ from uuid import UUID
 import structlog
 
 from app import attempts, sandboxes
+from app.db import DatabaseUnavailable
 from app.enums import FailureCode
 from app.errors import AppError
 from app.models import Sandbox
@@ -70,17 +71,27 @@ async def launch(site: Site, sandbox: Sandbox) -> None:
             machine = await site.provider.create(order)
     except ProviderFull as full:
         async with site.change("launch") as tx:
-            await attempts.postpone(tx, sandbox.id, seconds=FULL_PAUSE_SECONDS, message=full.message)
-    except AppError as error:
-        log.warning("launch_failed", sandbox=sandbox.name, error=error.message)
-        async with site.change("launch") as tx:
             await sandboxes.note_boot(tx.session, sandbox.id, boot.steps)
-            again = not isinstance(error, OrderRefused)
-            await attempts.lose(tx, sandbox.id, FailureCode.SPAWN_FAILED, error.message, again=again)
+            await attempts.postpone(tx, sandbox.id, seconds=FULL_PAUSE_SECONDS, message=full.message)
+    except DatabaseUnavailable:
+        raise  # it is taken up again when the database is back
+    except AppError as error:
+        await _give_up(site, sandbox, boot, error.message, again=not isinstance(error, OrderRefused))
+    except Exception as error:
+        # The edge of a launch: what nobody foresaw ends this try, and does not come again and again.
+        log.exception("launch_failed", sandbox=sandbox.name)
+        await _give_up(site, sandbox, boot, f"Its start failed: {type(error).__name__}.", again=True)
     else:
         async with site.change("launch") as tx:
             await sandboxes.launched(tx, sandbox, provider_id=machine.provider_id, boot=boot.steps)
         log.info("sandbox_launched", sandbox=sandbox.name, milliseconds=boot.milliseconds)
+
+
+async def _give_up(site: Site, sandbox: Sandbox, boot: "Boot", why: str, *, again: bool) -> None:
+    log.warning("sandbox_not_launched", sandbox=sandbox.name, why=why)
+    async with site.change("launch") as tx:
+        await sandboxes.note_boot(tx.session, sandbox.id, boot.steps)
+        await attempts.lose(tx, sandbox.id, FailureCode.SPAWN_FAILED, why, again=again)
 
 
 class Boot:

@@ -10,6 +10,7 @@ from app.bus import Bus
 from app.db import Database
 from app.enums import HealthStatus
 from app.health import Component
+from app.masking import Masks
 from app.secrets import Keys
 from app.settings import Settings
 from app.transactions import Transaction
@@ -22,6 +23,7 @@ class Site:
     db: Database
     bus: Bus
     keys: Keys
+    masks: Masks
     provider: Provider
     fleet: Fleet
     address: str  # under which machines of this machine reach the server

@@ -3,6 +3,7 @@
 import structlog
 
 from app import sandboxes
+from orchestrator.providers import ProviderError
 from orchestrator.site import Site
 
 MOST = 20  # in one sweep
@@ -23,7 +24,11 @@ async def run_once(site: Site) -> int:
         async with site.db.reading() as session:
             if await sandboxes.owning(session, [name]):
                 continue
+        try:
+            await site.provider.delete(name)
+        except ProviderError as error:  # the others do not wait for this one
+            log.warning("orphan_not_deleted", machine=name, error=error.message)
+            continue
         log.warning("orphan_deleted", machine=name)
-        await site.provider.delete(name)
         deleted += 1
     return deleted

@@ -4,13 +4,14 @@ import asyncio
 
 import structlog
 
-from app import attempts, sandboxes
+from app import attempts, events, sandboxes
 from app.enums import DesiredState, FailureCode
 from app.models import Sandbox
-from orchestrator.providers import Machine, MachineState
+from orchestrator.providers import Machine, MachineState, ProviderError
 from orchestrator.site import Site
 
 LOG_LINES = 500
+LAST_LINE_CHARS = 500
 AT_ONCE = 8
 KILLED = 128 + 9
 
@@ -40,30 +41,48 @@ async def _see_to(
     site: Site, gate: asyncio.Semaphore, sandbox: Sandbox, machine: Machine | None, *, force: bool
 ) -> None:
     async with gate:
-        if sandbox.status in sandboxes.ENDED:
-            await _remove(site, sandbox, machine)
-        elif machine is not None and machine.state is MachineState.ENDED:
-            await _ended_without_a_word(site, sandbox, machine)
-        elif force:
-            await _end(site, sandbox, FailureCode.CANCELLED, "It did not stop when it was asked to.")
-        elif machine is None:
-            await _end_without_machine(site, sandbox)
+        try:
+            await _settle(site, sandbox, machine, force=force)
+        except ProviderError as error:  # the others do not wait for this one, which has its turn again
+            log.warning("machine_not_settled", sandbox=sandbox.name, error=error.message)
+
+
+async def _settle(site: Site, sandbox: Sandbox, machine: Machine | None, *, force: bool) -> None:
+    ended = sandbox.status in sandboxes.ENDED
+    if machine is None and (ended or sandbox.provider_id is not None):
+        machine = await site.provider.get(sandbox.name)  # it may have come after the list was made
+    if ended:
+        await _remove(site, sandbox, machine)
+    elif machine is not None and machine.state is MachineState.ENDED:
+        await _ended_without_a_word(site, sandbox, machine)
+    elif force:
+        await _end(site, sandbox, FailureCode.CANCELLED, "It did not stop when it was asked to.")
+    elif machine is None:
+        await _end_without_machine(site, sandbox)
 
 
 async def _remove(site: Site, sandbox: Sandbox, machine: Machine | None) -> None:
     """Its last words are kept; then the task may have another machine."""
     last_words = None
     if machine is not None:
-        last_words = await site.provider.log(sandbox.name, LOG_LINES)
+        last_words = await _last_words(site, sandbox, LOG_LINES)
         await site.provider.delete(sandbox.name)
     async with site.change("watch") as tx:
         await sandboxes.gone(tx, sandbox.id, log=last_words)
 
 
 async def _ended_without_a_word(site: Site, sandbox: Sandbox, machine: Machine) -> None:
-    last = (await site.provider.log(sandbox.name, 1)).strip()
+    last = (await _last_words(site, sandbox, 1)).strip()[:LAST_LINE_CHARS]
     code, message = _cause(machine)
     await _end(site, sandbox, code, f"{message} {last}".strip())
+
+
+async def _last_words(site: Site, sandbox: Sandbox, lines: int) -> str:
+    """What its worker wrote, without what is secret and what no row can hold."""
+    text = await site.provider.log(sandbox.name, lines)
+    async with site.db.reading() as session:
+        mask = await site.masks.of(session, sandbox.id)
+    return mask.text(events.storable_text(text))
 
 
 async def _end_without_machine(site: Site, sandbox: Sandbox) -> None:

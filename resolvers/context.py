@@ -49,7 +49,7 @@ class Context:
         if self._loaders is None:
             services = self.services
             orchestrated = services.settings.orchestrator_enabled
-            self._loaders = Loaders(services.db, self.principal, orchestrated=orchestrated)
+            self._loaders = Loaders(services.db, self.principal, orchestrated=orchestrated, room=services.fleet)
         return self._loaders
 
     def forget(self) -> None:

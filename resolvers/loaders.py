@@ -51,10 +51,11 @@ class SandboxList(NamedTuple):
 
 
 class Loaders:
-    def __init__(self, db: Database, principal: Principal, *, orchestrated: bool) -> None:
+    def __init__(self, db: Database, principal: Principal, *, orchestrated: bool, room: waits.Room) -> None:
         self._db = db
         self._principal = principal
         self._orchestrated = orchestrated
+        self._room = room
         self.users = self._by_id(users.by_ids)
         self.tokens = self._by_id(tokens.by_ids)
         self.projects = self._by_id(projects.by_ids)
@@ -116,7 +117,7 @@ class Loaders:
     async def _waiting(self, keys: list[Any]) -> list[Any]:
         async with self._db.reading() as session:
             orchestrated = self._orchestrated or await health.orchestrated(session)
-            found = await waits.waiting_for(session, keys, orchestrated=orchestrated)
+            found = await waits.waiting_for(session, keys, orchestrated=orchestrated, room=self._room)
         return [found[task.id] for task in keys]
 
     async def _ticket_pages(self, keys: list[TicketList]) -> list[Any]:

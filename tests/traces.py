@@ -2,8 +2,13 @@
 
 import asyncio
 import contextlib
+import gzip
 from collections.abc import Callable
 from pathlib import Path
+
+from sqlalchemy import select
+
+from app.models import Base
 
 CGROUPS = Path("/sys/fs/cgroup")
 SAMPLE_SECONDS = 0.05
@@ -52,3 +57,15 @@ async def sampled(look: Callable[[], object]):
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def stored(db) -> list[bytes]:
+    """Every value in the database; what is packed is also there unpacked."""
+    async with db.reading() as session:
+        rows = [row for table in Base.metadata.sorted_tables for row in await session.execute(select(table))]
+    values = [value for row in rows for value in row]
+    found = [value if isinstance(value, bytes) else str(value).encode() for value in values]
+    for value in found[:]:
+        with contextlib.suppress(OSError):
+            found.append(gzip.decompress(value))
+    return found

@@ -81,6 +81,11 @@ class Works:
                 return events
             after = page["pageInfo"]["endCursor"]
 
+    async def outputs(self, task) -> list[str]:
+        """What the commands of a task printed, one after the other."""
+        told = await self.events(task["sandboxes"]["nodes"][0]["id"])
+        return [event["payload"]["output"] for event in told if event["type"] == "TOOL_COMPLETED"]
+
     async def happens(self, sandbox_id: str, wanted: str) -> None:
         """Wait until a sandbox has an event of this type."""
 
@@ -96,13 +101,13 @@ class Works:
 
 @contextlib.asynccontextmanager
 async def working(database_url: str, **given):
-    """`environment` hurries workers up; the rest are settings."""
-    environment = given.pop("environment", {})
+    """`environment` hurries workers up, `server` is what else the server is built from; the rest are settings."""
+    environment, server = given.pop("environment", {}), given.pop("server", {})
     with short_folder() as folder:
         async with model.serving() as scripted:
             settings = Settings(data=folder / "data", stream_poll_seconds=2.0, **given)
             settings.data.mkdir(mode=0o700)
-            extra = {"scripted_model": scripted, "worker_environment": {**HURRY, **environment}}
+            extra = {"scripted_model": scripted, "worker_environment": {**HURRY, **environment}, **server}
             async with World(settings, database_url, extra).running() as world:
                 works = Works(world, await world.account("ada"), folder)
                 yield works

@@ -7,40 +7,36 @@ import sys
 
 import httpx
 
-from worker import orders
-from worker.delivery import Delivery
-from worker.inbox import Inbox
+from worker.delivery import Delivery, Inbox
+from worker.orders import Orders
 from worker.run import Run
 from worker.server import TIMEOUT_SECONDS, Over, Server
 from worker.spool import Spool
 
 LEAVE_SECONDS = 8.0  # for the last words of a worker that was asked to leave
-OVER_CODE = 3
 
 
-async def main(told: orders.Orders) -> int:
-    leave, code = asyncio.Event(), 0
+async def main(orders: Orders) -> int:
+    code, leave, spool, inbox = 0, asyncio.Event(), Spool(orders.state / "spool"), Inbox()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
-    spool, inbox = Spool(told.state / "spool"), Inbox()
     async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS) as http:
-        server = Server(told.callback_url, told.token, http)
-        delivery = Delivery(spool, server, inbox.hear, heartbeat_seconds=told.heartbeat_seconds)
+        server = Server(orders.callback_url, orders.token, http)
+        delivery = Delivery(spool, server, inbox, heartbeat_seconds=orders.heartbeat_seconds)
         try:
             async with asyncio.TaskGroup() as group:
                 sending = group.create_task(delivery.run())
-                background = [group.create_task(delivery.beat()), group.create_task(inbox.listen(server))]
+                others = [group.create_task(each) for each in (delivery.beat(), inbox.listen(server), leave.wait())]
                 if spool.report is None:
-                    spool.finish(await Run(told, spool, inbox, delivery).attempt(leave))
-                left = asyncio.create_task(leave.wait())
-                await asyncio.wait({sending, left}, return_when=asyncio.FIRST_COMPLETED)
+                    spool.finish(await Run(orders, spool, inbox, delivery).attempt(leave))
+                await asyncio.wait({sending, others[-1]}, return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.wait({sending}, timeout=LEAVE_SECONDS)
-                for task in (sending, left, *background):
+                for task in (sending, *others):
                     task.cancel()
         except* Over as over:
             sys.stderr.write(f"this attempt is over: {over.exceptions[0]}\n")
-            code = OVER_CODE
+            code = 3
     return code
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(orders.read(os.environ))))
+    sys.exit(asyncio.run(main(Orders(os.environ))))

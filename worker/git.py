@@ -1,20 +1,26 @@
-"""The repository: how it comes here, how work on it is committed, and how the branch goes back."""
+"""The repository: how it comes here, what runs in it, how work on it is committed, and how the branch goes back."""
 
 import asyncio
+import contextlib
+import os
 import re
 import shlex
+import signal
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from worker import process
 from worker.orders import Orders
 from worker.server import pauses
 
-Environ = Mapping[str, str]
-NONE: Environ = {}
+UNPROXIED = ("NO_PROXY", "no_proxy")
+LARGEST_OUTPUT_BYTES = 64 << 20
+LOOK_SECONDS = 0.5
+CHECK_SECONDS = 1200.0
 LONGEST_COMMAND_SECONDS = 1800.0
 LONGEST_ABSENCE_SECONDS = 1800.0  # for so long a remote that does not answer is tried again
 PUSH_ATTEMPTS = 4
@@ -24,21 +30,9 @@ AWAY = re.compile(
     r"|error: 5\d\d|early EOF|hung up unexpectedly|RPC failed|timed out|Operation too slow|Recv failure|Send failure"
 )
 BEHIND = re.compile(r"\[(remote )?rejected\].*(fetch first|non-fast-forward|cannot lock ref|failed to update ref)")
-CONFIG = {
-    "credential.helper": "",  # forgets any other
-    "core.quotePath": "false",
-    "commit.gpgSign": "false",
-    "gc.auto": "0",
-    "http.lowSpeedLimit": "100",
-    "http.lowSpeedTime": "120",
-    "safe.directory": "*",
-}
-SETTINGS = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ALLOW_PROTOCOL": "http:https:ssh:git",
-    "GIT_LFS_SKIP_SMUDGE": "1",
-}
+OWN = {"credential.helper": "", "core.quotePath": "false", "gc.auto": "0"}  # the first forgets any other helper
+SLOW = {"http.lowSpeedLimit": "100", "http.lowSpeedTime": "120"}
+SETTINGS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "http:https:ssh:git"}
 IGNORED = "__pycache__/\n*.pyc\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\n.venv/\nnode_modules/\n.DS_Store\n"
 
 
@@ -47,17 +41,10 @@ class GitFailed(Exception):
 
     def __init__(self, command: str, said: str) -> None:
         self.said = said
+        self.denied = bool(DENIED.search(said))
+        self.away = not self.denied and bool(AWAY.search(said))
         lines = [line for line in said.strip().splitlines() if not line.startswith("hint:")]
-        telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote: ", " !"))]
-        super().__init__(f"git {command}: {(telling or lines or ['it failed'])[-1].strip()}")
-
-    @property
-    def denied(self) -> bool:
-        return bool(DENIED.search(self.said))
-
-    @property
-    def away(self) -> bool:
-        return not self.denied and bool(AWAY.search(self.said))
+        super().__init__(f"git {command}: {(lines or ['it failed'])[-1].strip()}")
 
 
 def environment(orders: Orders) -> dict[str, str]:
@@ -65,63 +52,92 @@ def environment(orders: Orders) -> dict[str, str]:
     ignored = orders.state / "ignored"
     ignored.write_text(IGNORED)
     address = urlsplit(orders.repository_url)
-    program = f"PYTHONPATH={shlex.quote(str(Path(__file__).parents[1]))} {shlex.quote(sys.executable)}"
-    config = CONFIG | {
-        f"credential.{address.scheme}://{address.netloc.rpartition('@')[2]}.helper": f"!{program} -m worker.credential",
-        "core.excludesFile": str(ignored),
-    }
-    pairs = [(f"GIT_CONFIG_KEY_{place}", key) for place, key in enumerate(config)]
-    pairs += [(f"GIT_CONFIG_VALUE_{place}", value) for place, value in enumerate(config.values())]
-    author = {"name": "OmoiOS", "email": "agent@localhost"} | (orders.data.get("author") or {})
-    pairs += [
-        (f"GIT_{role}_{key.upper()}", author[key]) for role in ("AUTHOR", "COMMITTER") for key in ("name", "email")
-    ]
-    return {**orders.environ, **SETTINGS, **dict(pairs), "GIT_CONFIG_COUNT": str(len(config))}
+    helper = f"credential.{address.scheme}://{address.netloc.rpartition('@')[2]}.helper"
+    proxied = " ".join(f"{name}={shlex.quote(orders.environ.get(name, ''))}" for name in UNPROXIED)
+    program = f"{proxied} PYTHONPATH={shlex.quote(str(Path(__file__).parents[1]))} {shlex.quote(sys.executable)}"
+    config = {**OWN, **SLOW, "core.excludesFile": str(ignored), helper: f"!{program} -m worker.server"}
+    environ = {**orders.environ, **SETTINGS, "GIT_CONFIG_COUNT": str(len(config))}
+    for place, (key, value) in enumerate(config.items()):
+        environ |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
+    for key, value in orders.data["author"].items():
+        environ |= {f"GIT_AUTHOR_{key.upper()}": value, f"GIT_COMMITTER_{key.upper()}": value}
+    return environ
+
+
+class Done(NamedTuple):
+    code: int  # -n for signal n
+    ended: str  # why it was ended from here, if it was
+    out: str
+    err: str
+
+
+async def command(*words: str, cwd: Path, env: Mapping[str, str], seconds: float, apart: bool = False) -> Done:
+    """Run it to its end. It speaks to files, not pipes: what it leaves in the background holds up nothing."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = await asyncio.create_subprocess_exec(
+            *words, cwd=cwd, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err if apart else out,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            ended = await _end(process, out.fileno(), seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            code = await process.wait()
+        said = [os.pread(file.fileno(), LARGEST_OUTPUT_BYTES, 0).decode("utf-8", "replace") for file in (out, err)]
+        return Done(code, ended, said[0], said[1])
+
+
+async def _end(process: asyncio.subprocess.Process, out: int, seconds: float) -> str:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while os.fstat(out).st_size <= LARGEST_OUTPUT_BYTES:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), LOOK_SECONDS)
+                    return ""
+            return f"It was ended because it said more than {LARGEST_OUTPUT_BYTES >> 20} MiB."
+    return f"It was ended after {seconds:.0f} s."
 
 
 class Repository:
     def __init__(self, orders: Orders, environ: Mapping[str, str]) -> None:
-        self.folder = orders.repository
-        self.branch = orders.branch
-        self._url = orders.repository_url
-        self._base = orders.base_branch
+        self.folder, self.branch = orders.repository, orders.branch
+        self._url, self._base = orders.repository_url, orders.base_branch
         self._environ = {**environ, "LC_ALL": "C.UTF-8"}
+        # A host that this machine calls localhost is not in the box: it is behind the proxy like any other.
+        self._way = {} if self._url.startswith(f"{orders.callback_url}/") else dict.fromkeys(UNPROXIED, "")
 
     async def prepare(self) -> str | None:
-        """Bring it here, on its branch. Returns the commit from which the branch comes, None when there is none yet.
-
-        What an earlier start of the worker has left in this home stays as it is.
-        """
-        if not self.folder.exists():
-            draft = self.folder.with_name("repository.draft")
-            await self.run("init", "-q", "-b", self.branch, str(draft), cwd=self.folder.parent)
-            if self._url:
-                await self.run("remote", "add", "origin", self._url, cwd=draft)
-                await self._remote("fetch", "-q", "--tags", "origin", cwd=draft)
-                await self._check_out(draft)
-            draft.rename(self.folder)
-        base = await self._ref(f"refs/remotes/origin/{self._base}") or await self.head()
-        if base and (head := await self.head()):
-            return (await self.run("merge-base", base, head, failing=True)).strip() or head
-        return base
+        """Bring it here, unless an earlier start did, on its branch. Returns the commit from which the branch comes."""
+        self.folder.mkdir(exist_ok=True)
+        await self.run("init", "-q", "-b", self.branch)
+        if self._url and not await self.head():
+            await self.run("remote", "add", "origin", self._url, failing=True)
+            await self._remote("fetch", "-q", "--tags", "origin")
+            ours, base = [await self._ref(f"refs/remotes/origin/{name}") for name in (self.branch, self._base)]
+            if start := ours or base:
+                await self.run("checkout", "-q", "-f", "-B", self.branch, start)
+            elif await self.run("for-each-ref", "refs/remotes"):
+                raise GitFailed("checkout", f"The remote has no branch {self._base} to begin from.")
+        head = await self.head()
+        base = await self._ref(f"refs/remotes/origin/{self._base}") or head
+        return base and head and ((await self.run("merge-base", base, head, failing=True)).strip() or head)
 
     async def head(self) -> str | None:
         return await self._ref("HEAD")
 
-    async def commit(self, message: str) -> tuple[str, list[str]] | None:
+    async def commit(self, message: str) -> tuple[str | None, list[str]] | None:
         """Commit all that is there. None when nothing has changed since the last commit."""
         await self.run("add", "-A")
-        files = [path for path in (await self.run("diff", "--cached", "--name-only", "-z")).split("\0") if path]
+        files = (await self.run("diff", "--cached", "--name-only", "-z")).split("\0")[:-1]
         if not files:
             return None
         await self.run("commit", "-q", "--no-verify", "-m", message)
-        return (await self.run("rev-parse", "HEAD")).strip(), files
+        return await self.head(), files
 
     async def push(self) -> bool:
         """Send the branch if it has commits that the remote lacks, on top of what others have pushed meanwhile."""
-        if not self._url or not (
-            await self.run("log", "--format=%H", "-1", "HEAD", "--not", "--remotes", failing=True)
-        ):
+        if not self._url or not await self.run("log", "--format=%H", "-1", "HEAD", "--not", "--remotes", failing=True):
             return False
         for left in reversed(range(PUSH_ATTEMPTS)):
             try:
@@ -134,33 +150,16 @@ class Repository:
                 await self._rebase()
         return True
 
-    async def run(
-        self,
-        *arguments: str,
-        cwd: Path | None = None,
-        failing: bool = False,
-        data: bytes = b"",
-        environ: Environ = NONE,
-    ) -> str:
+    async def check(self, words: str) -> Done:
+        return await command("bash", "-c", words, cwd=self.folder, env=self._environ, seconds=CHECK_SECONDS)
+
+    async def run(self, *arguments: str, failing: bool = False, environ: Mapping[str, str] | None = None) -> str:
         """What it printed. When it fails: GitFailed, or "" where that is an answer too."""
-        done = await process.run(
-            *("git", "-c", "core.hooksPath=/dev/null", *arguments),
-            cwd=cwd or self.folder, env={**self._environ, **environ}, seconds=LONGEST_COMMAND_SECONDS, data=data,
-        )  # fmt: skip
+        words, env = ("git", "-c", "core.hooksPath=/dev/null", *arguments), {**self._environ, **(environ or {})}
+        done = await command(*words, cwd=self.folder, env=env, seconds=LONGEST_COMMAND_SECONDS, apart=True)
         if done.code and not failing:
             raise GitFailed(arguments[0], done.ended or done.err or done.out)
         return "" if done.code else done.out
-
-    async def _check_out(self, folder: Path) -> None:
-        refs = (await self.run("for-each-ref", "--format=%(refname)", "refs/remotes", cwd=folder)).split()
-        if not self._base:
-            await self.run("remote", "set-head", "origin", "--auto", cwd=folder, failing=True)
-        ours, base = (f"refs/remotes/origin/{name}" for name in (self.branch, self._base or "HEAD"))
-        if refs and ours not in refs and self._base and base not in refs:
-            raise GitFailed("checkout", f"The remote has no branch {self._base} to begin from.")
-        if refs:
-            start = ours if ours in refs else base
-            await self.run("checkout", "-q", "--no-track", "-B", self.branch, start, cwd=folder)
 
     async def _rebase(self) -> None:
         await self._remote("fetch", "-q", "origin", f"+refs/heads/{self.branch}:refs/remotes/origin/{self.branch}")
@@ -170,15 +169,16 @@ class Repository:
             await self.run("rebase", "--abort", failing=True)
             raise GitFailed("rebase", f"error: Others have changed {self.branch} in the same places.") from error
 
-    async def _remote(self, *arguments: str, cwd: Path | None = None, operation: str = "FETCH") -> str:
-        attempts, gives_up = pauses(), time.monotonic() + LONGEST_ABSENCE_SECONDS
-        while True:
+    async def _remote(self, *arguments: str, operation: str = "FETCH") -> None:
+        gives_up = time.monotonic() + LONGEST_ABSENCE_SECONDS
+        for pause in pauses():
             try:
-                return await self.run(*arguments, cwd=cwd, environ={"OMOI_GIT_OPERATION": operation})
+                await self.run(*arguments, environ={"OMOI_GIT_OPERATION": operation, **self._way})
+                break
             except GitFailed as error:
                 if not error.away or time.monotonic() > gives_up:
                     raise
-                await asyncio.sleep(next(attempts))
+            await asyncio.sleep(pause)
 
     async def _ref(self, name: str) -> str | None:
         return (await self.run("rev-parse", "-q", "--verify", f"{name}^{{commit}}", failing=True)).strip() or None

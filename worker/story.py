@@ -1,9 +1,9 @@
 """Tells what the agent does: each message of the SDK and each use of a tool becomes events."""
 
+import functools
 import json
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from worker.git import GitFailed, Repository
 from worker.spool import LARGEST_BLOB_BYTES, Spool
 
 HOOK_SECONDS = 600.0
-SUBAGENTS = {"Agent", "Task"}
-BLOCKS: Mapping[type, str] = {sdk.TextBlock: "text", sdk.ThinkingBlock: "thinking", sdk.ToolUseBlock: "tool_use"}
+BLOCKS: dict[type, str] = {sdk.TextBlock: "text", sdk.ThinkingBlock: "thinking", sdk.ToolUseBlock: "tool_use"}
+RETRY = {"attempt": "attempt", "status": "error_status", "delayMs": "retry_delay_ms"}
 NOISE = {"thinking_tokens", "task_started", "task_progress", "task_updated", "task_notification", "status"}
-INIT = ("model", "permissionMode", "tools", "cwd", "claude_code_version")
+write = functools.partial(print, file=sys.stderr, flush=True)  # to the sandbox's log
 
 
 class Story:
@@ -32,73 +32,64 @@ class Story:
         self._seen: set[str] = set()  # tool uses that a hook has told to their end
         self._subagents: dict[str, str] = {}
 
-    def tell(self, event: str, /, *, by: str = "WORKER", **payload: Any) -> None:
+    def tell(self, event: str, /, *, by: str = "AGENT", **payload: Any) -> None:
         self._spool.append(event, payload, source=by, turn=self.turn or None)
 
-    def write(self, line: str) -> None:
-        """To the sandbox's log."""
-        sys.stderr.write(f"{line}\n")
-
     def log(self, text: str, level: str = "info") -> None:
-        self.write(text)
-        self.tell("LOG", text=text, level=level)
+        write(text)
+        self.tell("LOG", by="WORKER", text=text, level=level)
 
-    async def compare(self, tool_use_id: str | None = None, path: str | None = None, by: str = "AGENT") -> None:
+    async def compare(self, path: str | None = None, by: str = "AGENT", **use: str) -> None:
         """Tell what has changed in the working tree. A tree that git cannot read is no reason to stop."""
         try:
             for change in await self._edits.compare(path):
-                self.tell("FILE_EDITED", by=by, **change.payload(tool_use_id))
+                self.tell("FILE_EDITED", by=by, **use, **change)
         except (GitFailed, OSError) as error:
             self.log(f"The changes could not be read: {error}", "error")
 
     def hooks(self) -> dict[Any, list[sdk.HookMatcher]]:
-        named = {"PreToolUse": self._before, "PostToolUse": self._after, "PostToolUseFailure": self._after}
-        return {event: [sdk.HookMatcher(hooks=[hook], timeout=HOOK_SECONDS)] for event, hook in named.items()}
+        ended = [sdk.HookMatcher(hooks=[self._after], timeout=HOOK_SECONDS)]
+        return {"PostToolUse": ended, "PostToolUseFailure": ended}
 
     def hear(self, message: sdk.Message) -> None:
         self.heard = time.monotonic()
+        told: dict[str, Any]
         if isinstance(message, sdk.AssistantMessage):
             self._answer(message)
         elif isinstance(message, sdk.UserMessage):
             for block in message.content:
                 if isinstance(block, sdk.ToolResultBlock):
                     text, name = _output(block.content), block.tool_use_id
-                    unseen = {} if name in self._seen else {"text": text}
-                    self._agent(
-                        "USER_TOOL_RESULT",
-                        toolUseId=name,
-                        isError=bool(block.is_error),
-                        sizeBytes=_size(text),
-                        **unseen,
-                    )
+                    told = {"isError": bool(block.is_error), "sizeBytes": len(text.encode("utf-8", "replace"))}
+                    told |= {} if name in self._seen else {"text": text}
+                    self.tell("USER_TOOL_RESULT", toolUseId=name, **told)
         elif isinstance(message, sdk.ResultMessage):
             told = {"isError": message.is_error, "terminalReason": message.terminal_reason, "usage": message.usage}
-            self._agent("SYSTEM_MESSAGE", subtype="result", text=message.result or "", **told)
+            self.tell("SYSTEM_MESSAGE", subtype="result", text=message.result or "", **told)
         elif isinstance(message, sdk.SystemMessage) and message.subtype not in NOISE:
-            self._agent("SYSTEM_MESSAGE", subtype=message.subtype, **_system(message.data))
+            told = {name: message.data[key] for name, key in RETRY.items() if key in message.data}
+            why = told.get("status") or message.data.get("error")
+            text = f"The model could not be asked ({why}); trying again." if "delayMs" in told else ""
+            self.tell("SYSTEM_MESSAGE", subtype=message.subtype, text=text, **told)
 
-    async def _before(self, _given: sdk.HookInput, _name: str | None, _: sdk.HookContext) -> sdk.HookJSONOutput:
-        self.heard = time.monotonic()
-        return {}
-
-    async def _after(self, given: sdk.HookInput, _name: str | None, _: sdk.HookContext) -> sdk.HookJSONOutput:
+    async def _after(self, given: Any, _name: str | None, _: sdk.HookContext) -> sdk.HookJSONOutput:
         """A tool has ended, well or badly. The agent goes on when this returns."""
         self.heard = time.monotonic()
-        use: Mapping[str, Any] = dict(given)
-        name, tool, shell = use["tool_use_id"], use["tool_name"], {}
+        name, tool, shell = given["tool_use_id"], given["tool_name"], dict[str, Any]()
         self._seen.add(name)
         if tool in ("Write", "Edit"):
-            await self.compare(name, use["tool_input"].get("file_path"))
+            await self.compare(given["tool_input"].get("file_path"), toolUseId=name)
         elif tool == "Bash":
-            await self.compare(name)
+            await self.compare(toolUseId=name)
             shell = {"head": await self._repository.head(), "tree": self._edits.tree}
-        failed = use["hook_event_name"] == "PostToolUseFailure"
-        output = str(use["error"]) if failed else _output(use.get("tool_response"))
-        told = {"output": output, "truncated": False, "sizeBytes": _size(output), "durationMs": use.get("duration_ms")}
-        self._agent("TOOL_COMPLETED", toolUseId=name, tool=tool, isError=failed, **told, **shell)
+        failed = given["hook_event_name"] == "PostToolUseFailure"
+        output = str(given["error"]) if failed else _output(given.get("tool_response"))
+        size, took = len(output.encode("utf-8", "replace")), given.get("duration_ms")
+        told = {"output": output, "truncated": False, "sizeBytes": size, "durationMs": took}
+        self.tell("TOOL_COMPLETED", toolUseId=name, tool=tool, isError=failed, **told, **shell)
         if subagent := self._subagents.pop(name, None):
             status = "failed" if failed else "completed"
-            self._agent("SUBAGENT_COMPLETED", toolUseId=name, subagent=subagent, status=status, text=output)
+            self.tell("SUBAGENT_COMPLETED", toolUseId=name, subagent=subagent, status=status, text=output)
         return {}
 
     def _answer(self, message: sdk.AssistantMessage) -> None:
@@ -107,30 +98,19 @@ class Story:
             self._response = message.message_id
             self.turn += 1
         kinds = [BLOCKS.get(type(block), "other") for block in message.content]
-        self._agent("ASSISTANT_MESSAGE", model=message.model, stopReason=message.stop_reason, blocks=kinds, **parent)
+        self.tell("ASSISTANT_MESSAGE", model=message.model, stopReason=message.stop_reason, blocks=kinds, **parent)
         for block in message.content:
             if isinstance(block, sdk.TextBlock):
                 self.last_text = self.last_text if parent else block.text
-                self._agent("MESSAGE", text=block.text, **parent)
+                self.tell("MESSAGE", text=block.text, **parent)
             elif isinstance(block, sdk.ThinkingBlock) and block.thinking:
-                self._agent("THINKING", text=block.thinking)
+                self.tell("THINKING", text=block.thinking)
             elif isinstance(block, sdk.ToolUseBlock):
-                self._agent("TOOL_USE", toolUseId=block.id, tool=block.name, input=block.input, **parent)
-                if block.name in SUBAGENTS:
+                self.tell("TOOL_USE", toolUseId=block.id, tool=block.name, input=block.input, **parent)
+                if block.name in ("Agent", "Task"):
                     self._subagents[block.id] = name = str(block.input.get("subagent_type", "general-purpose"))
                     wish = block.input.get("description", "")
-                    self._agent("SUBAGENT_STARTED", toolUseId=block.id, subagent=name, description=wish)
-
-    def _agent(self, event: str, /, **payload: Any) -> None:
-        self.tell(event, by="AGENT", **payload)
-
-
-def _system(data: Mapping[str, Any]) -> dict[str, Any]:
-    if "retry_delay_ms" not in data:
-        return {"text": "", **{name: data[name] for name in INIT if name in data}}
-    status = data.get("error_status")
-    text = f"The model could not be asked ({status or data.get('error')}); trying again."
-    return {"text": text, "attempt": data.get("attempt"), "status": status, "delayMs": data["retry_delay_ms"]}
+                    self.tell("SUBAGENT_STARTED", toolUseId=block.id, subagent=name, description=wish)
 
 
 def _output(response: Any) -> str:
@@ -139,17 +119,12 @@ def _output(response: Any) -> str:
         return "\n".join(map(_output, response))
     if not isinstance(response, dict):
         return response if isinstance(response, str) else json.dumps(response)
-    if response.get("persistedOutputPath"):
-        with Path(response["persistedOutputPath"]).open("rb") as kept:
-            return kept.read(LARGEST_BLOB_BYTES).decode("utf-8", "replace")
+    if kept := response.get("persistedOutputPath"):
+        with Path(kept).open("rb") as file:
+            return file.read(LARGEST_BLOB_BYTES).decode("utf-8", "replace")
     if "stdout" in response:
-        return "\n".join(filter(None, (str(response["stdout"]), str(response.get("stderr") or ""))))
+        return "\n".join(filter(None, (response["stdout"], response.get("stderr"))))
     if "structuredPatch" in response:  # the change itself is told by FILE_EDITED
         return f"{response.get('type', 'update')} {response.get('filePath', '')}"
-    inner = [response[name] for name in ("text", "file", "content", "filenames") if name in response]
-    inner = [each for each in inner if each and each != "text"]
+    inner = [response[name] for name in ("text", "file", "content", "filenames") if response.get(name)]
     return _output(inner[0]) if inner else json.dumps(response)
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))

@@ -153,8 +153,6 @@ class Tour:
             [ended] = await asyncio.gather(watching, return_exceptions=True)
         if isinstance(ended, Exception):
             raise TourFailed(f"The sandbox's events could not be followed: {ended}") from ended
-        if not self._edits:
-            raise TourFailed("The task ended, but no edit of a file was seen as it happened.")
 
     async def _show(self, task_id: str, sandbox: Any) -> None:
         while True:
@@ -184,6 +182,8 @@ class Tour:
         if task["status"] != "COMPLETED":
             failure = task["failure"]
             raise TourFailed(f"The task ended {task['status']}: {failure['code']}, {failure['message']}")
+        if not self._edits:
+            raise TourFailed("The task completed, but no edit of a file was seen as it happened.")
         result = task["result"]
         if ANSWER not in re.sub(r"[,\s]", "", f"{result['summary']} {result['output']}"):
             raise TourFailed(f"The result does not name {ANSWER}: {result['summary']}")

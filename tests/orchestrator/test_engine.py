@@ -38,7 +38,9 @@ async def loop_of(account, name):
 
 @contextlib.asynccontextmanager
 async def turning(world, run_once, name="test", seconds=0.01):
-    async with Engine(world.server.db, world.server.bus, [Loop(name=name, seconds=seconds, run_once=run_once)]).running():
+    async with Engine(
+        world.server.db, world.server.bus, [Loop(name=name, seconds=seconds, run_once=run_once)]
+    ).running():
         yield
 
 

@@ -67,6 +67,9 @@ class Remote:
             return Response(status_code=self.status)
         if basic(request) != self.password:
             return Response(status_code=401, headers={"www-authenticate": 'Basic realm="git"'})
+        return await self.serve(request)
+
+    async def serve(self, request: Request) -> Response:
         environ = {
             "PATH": os.environ["PATH"],
             "GIT_PROJECT_ROOT": str(self.folder),

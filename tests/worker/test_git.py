@@ -9,8 +9,9 @@ import pytest
 from tests.servers import until
 from tests.worker import box, plane, remote
 from tests.worker.box import BRANCH
-from worker import credential, git, orders, process
+from worker import git, orders
 from worker.edits import Edits
+from worker.server import credential
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def repository(tmp_path, server, origin):
 
 
 def made(home, server, **more):
-    told = orders.read(box.environment(home, server, "http://127.0.0.1:1", "x", **more))
+    told = orders.Orders(box.environment(home, server, "http://127.0.0.1:1", "x", **more))
     told.state.mkdir(parents=True)
     return git.Repository(told, git.environment(told))
 
@@ -151,8 +152,8 @@ async def test_hooks_do_not_run(repository, origin):
 async def test_credential_for_no_other_host(server, host):
     """Another host, such as a submodule's, gets nothing."""
     environ = {"REPO_URL": "https://git.example/a.git", "CALLBACK_URL": server.url, "OMOI_SANDBOX_TOKEN": plane.TOKEN}
-    assert await credential.answer(f"protocol=https\nhost={host}\n", environ) == ""
-    assert await credential.answer("protocol=http\nhost=git.example\n", environ) == ""
+    assert await credential(f"protocol=https\nhost={host}\n", environ) == ""
+    assert await credential("protocol=http\nhost=git.example\n", environ) == ""
     assert server.operations == []
 
 
@@ -166,7 +167,7 @@ async def edits(repository, origin, tmp_path):
 
 
 async def seen(edits, path=None):
-    return [change.payload("t") for change in await edits.compare(path)]
+    return await edits.compare(path)
 
 
 async def test_edit(edits, repository):
@@ -229,7 +230,7 @@ async def test_restore(edits, repository, tmp_path, server, origin):
     await write(repository, **{"a.txt": "one\n2\nthree\n", "new.txt": "new\n"})
     (repository.folder / "gone.txt").unlink()
     (repository.folder / "data").write_bytes(bytes(range(256)))
-    changes = [change.payload(None) for change in await edits.compare()]
+    changes = await edits.compare()
     recorded = tmp_path / "edits.json"
     recorded.write_text(json.dumps({"base": base, "changes": [{"net": each["diff"], **each} for each in changes]}))
     origin.git("branch", BRANCH, "main")
@@ -245,10 +246,10 @@ async def test_restore(edits, repository, tmp_path, server, origin):
 
 async def test_command_that_says_too_much(tmp_path, monkeypatch):
     """A command that would fill the disk is ended, and so is one that lasts too long; nothing of them stays."""
-    monkeypatch.setattr(process, "LARGEST_OUTPUT_BYTES", 1000)
-    told = {"cwd": tmp_path, "env": dict(os.environ), "merged": True}
-    loud = await process.run("bash", "-c", "yes", seconds=30, **told)
+    monkeypatch.setattr(git, "LARGEST_OUTPUT_BYTES", 1000)
+    told = {"cwd": tmp_path, "env": dict(os.environ)}
+    loud = await git.command("bash", "-c", "yes", seconds=30, **told)
     assert "MiB" in loud.ended
     assert loud.code == -9
-    slow = await process.run("bash", "-c", "sleep 600 & sleep 600", seconds=0.1, **told)
+    slow = await git.command("bash", "-c", "sleep 600 & sleep 600", seconds=0.1, **told)
     assert slow.ended.startswith("It was ended after")

@@ -99,6 +99,8 @@ class Door:
             await _dismiss(refused, reader, writer)
         except OSError:  # who came has gone
             writer.transport.abort()
+        except asyncio.CancelledError:  # the box ends; asyncio would print it where the worker's last words stand
+            writer.transport.abort()
         finally:
             self._visitors.discard(task)
             writer.close()

@@ -106,7 +106,7 @@ def write(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):  # a power cut may leave half of one
         return dict(json.loads(path.read_bytes()))
     return None
 
