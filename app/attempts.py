@@ -18,6 +18,7 @@ from app.projects import ProjectSettings
 from app.transactions import Transaction
 
 CLAIMS = 50  # in one transaction
+SESSION_CHARS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,10 @@ async def finish(tx: Transaction, sandbox_id: UUID, given: Mapping[str, Any]) ->
     sandbox = await _lock(tx.session, sandbox_id)
     if sandbox.status in sandboxes.ENDED:
         return sandbox
-    values: dict[str, Any] = {"session_id": given.get("session_id"), "transcript": _blob(given.get("transcript_blob"))}
+    values: dict[str, Any] = {
+        "session_id": (given.get("session_id") or "")[:SESSION_CHARS] or None,
+        "transcript": _blob(given.get("transcript_blob")),
+    }
     if sandbox.branch is None:
         given = {**given, "branch": None}  # without a repository there is none to speak of
     cancelled = sandbox.stop_code is FailureCode.CANCELLED

@@ -94,7 +94,12 @@ async def read(session: AsyncSession, sandbox_id: UUID, sha256: bytes) -> bytes 
 
 
 async def read_many(session: AsyncSession, sandbox_id: UUID, hashes: Sequence[bytes]) -> Mapping[bytes, bytes]:
-    """Those of these that the sandbox has, unpacked."""
+    """Those of these that the sandbox has, unpacked. So much at once as one of them may be large."""
+    size = await session.scalar(
+        select(func.sum(Blob.size_bytes)).where(Blob.sandbox_id == sandbox_id, Blob.sha256.in_(hashes))
+    )
+    if int(size or 0) > LARGEST_BYTES:
+        raise LimitReached(f"These texts are {size} bytes together; ask for {LARGEST_BYTES >> 20} MiB at most at once.")
     found = await session.execute(
         select(Blob.sha256, Blob.content).where(Blob.sandbox_id == sandbox_id, Blob.sha256.in_(hashes))
     )

@@ -39,10 +39,11 @@ async def components(db: Database, bus: Bus) -> Sequence[Component]:
     return [await _database(db), await _bus(bus)]
 
 
-def overall(parts: Sequence[Component]) -> HealthStatus:
-    """The worst of its parts."""
+def overall(parts: Sequence[Component], loops: Sequence[LoopRun] = ()) -> HealthStatus:
+    """The worst of its parts; a loop that fails is no end, but it is not well either."""
     order = [HealthStatus.OK, HealthStatus.DEGRADED, HealthStatus.DOWN]
-    return max((part.status for part in parts), key=order.index)
+    failing = [HealthStatus.DEGRADED for loop in loops if loop.last_error]
+    return max([part.status for part in parts] + failing, key=order.index)
 
 
 async def loops(session: AsyncSession) -> Sequence[LoopRun]:

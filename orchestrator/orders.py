@@ -6,11 +6,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+import structlog
 
 from app import attempts, git, ids, resumes
 from app.attempts import Briefing
 from app.enums import EgressPolicy, PermissionMode
-from app.errors import RepositoryRefused
+from app.errors import LimitReached, RepositoryRefused
 from app.models import Sandbox
 from app.settings import DEFAULT_PORTS
 from orchestrator.archive import worker_archive
@@ -20,7 +21,12 @@ from orchestrator.site import Site
 MODEL_DOOR = "/model"
 AUTHOR = {"name": "OmoiOS", "email": "agent@omoios.invalid"}
 RESUME = ".omoi/resume"
+DESCRIPTION = ".omoi/description.md"
+PROMPT_BYTES = 60_000  # Linux takes 128 KiB in one variable
+DATA_BYTES = 8_000  # of each description in the task's data; the prompt has it all
 MARGIN_SECONDS = 600.0  # beyond its time, before the provider removes what everybody forgot
+
+log = structlog.get_logger()
 
 _PERMISSIONS = {
     PermissionMode.ACCEPT_EDITS: "acceptEdits",
@@ -46,7 +52,7 @@ async def compose(site: Site, sandbox: Sandbox) -> Order:
         name=sandbox.name,
         labels=labels(site, sandbox),
         env={**_environment(site, briefing, callback, remote), **resumed},
-        files={"worker.pyz": worker_archive(), **given},
+        files={"worker.pyz": worker_archive(), **_long_text(briefing), **given},
         cpu=resources.cpu,
         memory_gb=resources.memory_gb,
         disk_gb=resources.disk_gb,
@@ -89,7 +95,7 @@ def _environment(site: Site, briefing: Briefing, callback: str, remote: str | No
         "REPO_URL": remote,
         "BRANCH_NAME": sandbox.branch,
         "BASE_BRANCH": project.default_branch if remote else None,
-        "TASK_DESCRIPTION": _description(briefing),
+        "TASK_DESCRIPTION": _prompt(_description(briefing)),
         "TASK_DATA_BASE64": base64.b64encode(orjson.dumps(_data(briefing))).decode(),
         "CALLBACK_URL": callback,
         "ANTHROPIC_BASE_URL": callback + MODEL_DOOR,
@@ -109,13 +115,29 @@ def _description(briefing: Briefing) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def _prompt(text: str) -> str:
+    """What fits into an environment: the beginning of a long text, and where the whole is."""
+    if len(text.encode()) <= PROMPT_BYTES:
+        return text
+    return f"{_beginning(text, PROMPT_BYTES)}\n\n(This is only the beginning. Read the whole in ~/{DESCRIPTION} first.)"
+
+
+def _long_text(briefing: Briefing) -> Mapping[str, bytes]:
+    text = _description(briefing).encode()
+    return {DESCRIPTION: text} if len(text) > PROMPT_BYTES else {}
+
+
+def _beginning(text: str, most_bytes: int) -> str:
+    return text.encode()[:most_bytes].decode(errors="ignore")
+
+
 def _data(briefing: Briefing) -> Mapping[str, Any]:
     task, ticket, project, settings = briefing.task, briefing.ticket, briefing.project, briefing.settings
     return {
         "task": {
             "id": ids.encode("task", task.id),
             "title": task.title,
-            "description": task.description,
+            "description": _beginning(task.description, DATA_BYTES),
             "phase": task.phase.name,
             "attempt": briefing.sandbox.attempt,
         },
@@ -123,7 +145,7 @@ def _data(briefing: Briefing) -> Mapping[str, Any]:
             "id": ids.encode("ticket", ticket.id),
             "number": ticket.number,
             "title": ticket.title,
-            "description": ticket.description,
+            "description": _beginning(ticket.description, DATA_BYTES),
             "kind": ticket.kind.name,
             "priority": ticket.priority.name,
         },
@@ -151,10 +173,13 @@ async def _resumed(site: Site, briefing: Briefing) -> tuple[dict[str, str], dict
     earlier = briefing.earlier
     if earlier is None:
         return {}, {}
+    given: dict[str, bytes] = {}
     async with site.db.reading() as session:
         transcript = await resumes.transcript(session, earlier)
-        edits = await resumes.edits(session, earlier)
-    given = {f"{RESUME}/edits.json": orjson.dumps(edits)}
+        try:
+            given[f"{RESUME}/edits.json"] = orjson.dumps(await resumes.edits(session, earlier))
+        except LimitReached as error:  # the session goes on all the same, on the branch as it was pushed
+            log.warning("edits_not_resumed", sandbox=briefing.sandbox.name, error=error.message)
     if transcript is None or earlier.session_id is None:
         return {}, given
     return {"RESUME_SESSION_ID": earlier.session_id}, {**given, f"{RESUME}/transcript.jsonl": transcript}

@@ -30,7 +30,7 @@ async def read(context: Context, root: Any) -> Reading:
         backlog = await health.backlog(session) if context.principal.admin else None
         active = await sandboxes.count_live(session) if context.principal.admin else None
     return Reading(
-        health.overall(components),
+        health.overall(components, loops),
         health.VERSION,
         components,
         loops,

@@ -37,8 +37,9 @@ def run(settings: Settings, console: Console) -> None:
         finally:
             async with transactions.begin(server.db, None, auth.SYSTEM, request_id="demo") as tx:
                 await tokens.revoke(tx, token.id, of_user=None)
-        console.print(f"\nThe dashboard is at {server.services.address} while a server runs: start one with `make up`.")
-        console.print(f"Its branches: git --git-dir {place} branch", markup=False, soft_wrap=True)
+        console.print("\nTo go on: `make up`, or `omoi up`. Then it is all there to look at:", markup=False)
+        console.print(f"Pages:        {server.services.address}/graphiql", markup=False, soft_wrap=True)
+        console.print(f"The branches: git --git-dir {place} branch", markup=False, soft_wrap=True)
 
     up.run(settings, console, visit=tour)
 

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 
 from app import blobs
 from app.edge import Edge, Metrics
+from app.errors import LimitReached
 from app.masking import MARK
 from app.settings import Settings
 from app.worker_door import WorkerDoor
@@ -69,7 +70,7 @@ async def test_blob_comes_back_as_it_was(mine, data, packed):
 
 
 async def test_several_are_read_at_once(mine, statements):
-    """Those that are there, in one statement."""
+    """Those that are there, in two statements: their sizes are asked first."""
     parts = [b"one", b"two"]
     for part in parts:
         await put(mine, part)
@@ -78,7 +79,20 @@ async def test_several_are_read_at_once(mine, statements):
         async with mine.world.server.db.reading() as session:
             found = await blobs.read_many(session, mine.sandbox.id, hashes)
     assert found == dict(zip(hashes, parts, strict=False))
-    assert len(made) == 1
+    assert len(made) == 2
+
+
+async def test_what_is_read_at_once_has_a_limit(monkeypatch, mine):
+    """Before anything is unpacked it is known how much that will be, and too much is refused with a sentence."""
+    parts = [os.urandom(1000) for _ in range(3)]
+    for part in parts:
+        await put(mine, part)
+    hashes = [hashlib.sha256(part).digest() for part in parts]
+    monkeypatch.setattr("app.blobs.LARGEST_BYTES", 2500)
+    async with mine.world.server.db.reading() as session:
+        assert len(await blobs.read_many(session, mine.sandbox.id, hashes[:2])) == 2
+        with pytest.raises(LimitReached, match="at once"):
+            await blobs.read_many(session, mine.sandbox.id, hashes)
 
 
 async def test_secrets_are_taken_out_before_it_is_kept(mine):

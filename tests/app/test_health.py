@@ -4,6 +4,7 @@ import pytest
 
 from app import health
 from app.enums import HealthStatus
+from app.models import LoopRun
 from tests.app.browser import sql
 from tests.world import task, ticket
 
@@ -65,6 +66,13 @@ def test_worst_part_decides(statuses, worst):
     """A server is as well as its worst part."""
     parts = [health.Component(name="part", status=HealthStatus[status]) for status in statuses.split()]
     assert health.overall(parts) is HealthStatus[worst]
+
+
+def test_a_failing_loop_is_seen():
+    """All parts are well, and one loop's last run failed: DEGRADED."""
+    parts = [health.Component(name="part", status=HealthStatus.OK)]
+    assert health.overall(parts, [LoopRun(last_error=None)]) is HealthStatus.OK
+    assert health.overall(parts, [LoopRun(last_error=None), LoopRun(last_error="No.")]) is HealthStatus.DEGRADED
 
 
 async def test_strangers_are_told_nothing(world):

@@ -205,3 +205,11 @@ async def test_a_try_that_resumes_goes_on(tried):
     assert order.files[".omoi/resume/transcript.jsonl"] == b"what was said"
     edits = json.loads(order.files[".omoi/resume/edits.json"])
     assert [change["path"] for change in edits["changes"]] == ["a.txt"]
+
+
+async def test_a_long_description_comes_as_a_file(ada, apollo, ordered):
+    """Nothing in the environment is too long for a process to start with, and the whole text is in the box."""
+    order = await ordered(apollo, description="月" * 60_000)
+    assert max(len(f"{name}={value}".encode()) for name, value in order.env.items()) < 128 << 10
+    assert "月" * 60_000 in order.files[orders.DESCRIPTION].decode()
+    assert orders.DESCRIPTION in order.env["TASK_DESCRIPTION"]
