@@ -162,6 +162,9 @@ async def lose(
 async def postpone(tx: Transaction, sandbox_id: UUID, *, seconds: float, message: str) -> None:
     """There was no room for its machine: the task waits a little, and the attempt does not count."""
     sandbox = await _lock(tx.session, sandbox_id)
+    if sandbox.status is SandboxStatus.STOPPING and sandbox.stop_code is not None:
+        await _fail(tx, sandbox, sandbox.stop_code, sandbox.stop_reason or message, {})
+        return
     values: dict[str, Any] = {
         "failure_code": FailureCode.SPAWN_FAILED,
         "failure_message": message,

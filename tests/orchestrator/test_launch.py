@@ -182,6 +182,20 @@ async def test_stopping_during_a_launch_leaves_no_machine(world, ada, apollo, si
     assert sandbox.gone_at is not None
 
 
+async def test_stopping_wins_over_a_full_provider(world, ada, apollo, site, outside):
+    """Cancelled while the provider says that it is full: CANCELLED, and the task waits for nothing."""
+    [task] = await queued(ada, apollo)
+    await dispatch.run_once(site)
+
+    async def stop(name):
+        await ada.do("cancelTask", "task { id }", taskId=task)
+        raise ProviderFull("All places are taken.")
+
+    outside.on_create = stop
+    await launched(site)
+    assert ((await only(world)).status.name, (await only(world, Task)).status.name) == ("CANCELLED", "CANCELLED")
+
+
 async def test_stopping_before_a_launch_orders_nothing(world, ada, apollo, site, outside):
     """Nobody asks for a machine any more."""
     [task] = await queued(ada, apollo)
