@@ -34,7 +34,8 @@ ASKS = """
         time.sleep(0.02)
         with socket.create_connection(("127.0.0.1", int("{port}"))) as door:
             door.sendall(b"GET /graphql HTTP/1.1\\r\\n\\r\\n")
-            print(door.recv(4096).splitlines()[-1].decode(), flush=True)
+            if said := door.makefile("rb").read().splitlines():
+                print(said[-1].decode(), flush=True)
 """
 SERVER = """
 import asyncio, os, signal, sys
