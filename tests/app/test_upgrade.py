@@ -6,15 +6,14 @@ from sqlalchemy import text
 from app import upgrade
 from app.db import Database
 from app.errors import CannotStart
-from tests import conftest
+from tests import databases
 
 
 @pytest.fixture
 async def empty(postgres):
     """A database in which nobody has been yet."""
-    await conftest._run(postgres, "CREATE DATABASE empty")
-    yield conftest.named(postgres, "empty")
-    await conftest._run(postgres, "DROP DATABASE empty WITH (FORCE)")
+    async with databases.created(postgres, "empty") as url:
+        yield url
 
 
 async def asked(url, question):

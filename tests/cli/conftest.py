@@ -12,7 +12,7 @@ from tests.servers import Done, copied, short_folder, up, used_data
 
 @pytest.fixture
 def data():
-    with short_folder() as folder:
+    with short_folder(quick=True) as folder:
         yield folder / "data"
 
 
@@ -31,7 +31,7 @@ def old_data(template, data):
 @pytest.fixture(scope="module")
 async def served():
     """A running server, and its data folder."""
-    with short_folder() as folder:
+    with short_folder(quick=True) as folder:
         async with up(folder / "data") as server:
             server.data = folder / "data"
             yield server

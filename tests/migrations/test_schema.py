@@ -10,7 +10,7 @@ from sqlalchemy.pool import NullPool
 
 from app import upgrade
 from app.models import Base
-from tests import conftest
+from tests import databases
 
 CONSTRAINTS = """
     SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
@@ -34,17 +34,16 @@ async def migrated(database_url):
 @pytest.fixture
 async def from_models(postgres, migrated):
     """A database that the models laid by themselves; only the clock, which is no table, is lent to it."""
-    await conftest._run(postgres, "CREATE DATABASE from_models")
-    engine = create_async_engine(conftest.named(postgres, "from_models"), poolclass=NullPool)
     async with migrated.connect() as connection:
         clock = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = 'omoi_now'"
         definition = await connection.scalar(text(clock))
-    async with engine.begin() as connection:
-        await connection.exec_driver_sql(definition)
-        await connection.run_sync(Base.metadata.create_all)
-    yield engine
-    await engine.dispose()
-    await conftest._run(postgres, "DROP DATABASE from_models WITH (FORCE)")
+    async with databases.created(postgres, "from_models") as url:
+        engine = create_async_engine(url, poolclass=NullPool)
+        async with engine.begin() as connection:
+            await connection.exec_driver_sql(definition)
+            await connection.run_sync(Base.metadata.create_all)
+        yield engine
+        await engine.dispose()
 
 
 async def rows(engine, query):
