@@ -1,27 +1,27 @@
-"""Git's smart HTTP for repositories on this machine: a sandbox reads its project's, and writes one branch of it."""
+"""Git's smart HTTP for what this server opens: a sandbox reads its project's repository, and writes one branch."""
 
 import asyncio
 import base64
 import binascii
 import os
 import re
-import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from uuid import UUID
 
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from app import git
+from app import git, programs, remotes
 from app.auth import Credentials, Principal
 from app.bodies import Body, ClientGone
 from app.db import Database
 from app.enums import PrincipalKind
 from app.errors import AppError, Forbidden, Unauthenticated, Unavailable
+from app.mirrors import Mirrors, Served
+from app.models import Project
 from app.pushes import Push
 from app.settings import Settings
 
@@ -30,8 +30,9 @@ CALLS = {("GET", "info/refs"), ("POST", READ), ("POST", WRITE)}
 AT_ONCE = 32  # in one process
 OF_A_SANDBOX = 4
 EXCHANGE_SECONDS = 1800
-LEAVE_SECONDS = 2
 CHUNK_BYTES = 64 << 10
+MIRROR_SECONDS = 60.0  # how old it may be in the course of an exchange; at its beginning it is fetched
+MIRRORS = "mirrors"
 PUSH_BYTES = 2 << 30
 PROTOCOL = re.compile("version=[0-2]")
 SIGN_IN = ((b"www-authenticate", b'Basic realm="OmoiOS"'),)
@@ -70,6 +71,7 @@ class Door:
         self._settings = settings
         self._db = db
         self._authenticate = authenticate
+        self._mirrors = Mirrors(settings.data / MIRRORS)
         self._open: Counter[UUID] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,9 +99,15 @@ class Door:
         exchange.require_known()
         async with self._db.reading() as session:
             place = await git.place(session, principal.id)
-        repository = git.folder(self._settings, place.project)
+        repository = await self._repository(place.project, 0.0 if exchange.is_first else MIRROR_SECONDS)
         with self._room(principal.id):
             await exchange.run(repository, place)
+
+    async def _repository(self, project: Project, within_seconds: float) -> Served:
+        remote = git.served(self._settings, project)
+        if isinstance(remote, remotes.Local):
+            return Served(folder=remotes.folder(self._settings, remote.path))
+        return await self._mirrors.fresh(project, remote, within_seconds=within_seconds)
 
     @contextmanager
     def _room(self, sandbox_id: UUID) -> Iterator[None]:
@@ -124,13 +132,18 @@ class Exchange:
         self._send = send
         self._answered = False
 
+    @property
+    def is_first(self) -> bool:
+        """Git asks what there is, and then for it."""
+        return self._method == "GET"
+
     def require_known(self) -> None:
         """Only the smart protocol is spoken: a plain file of the repository is never served."""
         asks = self._query in {f"service={READ}", f"service={WRITE}"} if self._method == "GET" else not self._query
         if (self._method, self._path) not in CALLS or not asks:
             raise NotServed(404, "There is nothing here but git's smart protocol.")
 
-    async def run(self, repository: Path, place: git.Place) -> None:
+    async def run(self, repository: Served, place: git.Place) -> None:
         head = await self._allowed_head(place) if self._path == WRITE else b""
         process = await asyncio.create_subprocess_exec(
             "git",
@@ -152,7 +165,7 @@ class Exchange:
             feeding.cancel()
             answering.cancel()
             await asyncio.gather(feeding, answering, return_exceptions=True)
-            await _end(process)
+            await programs.end(process)
 
     async def say(self, status: int, message: str, headers: Extra = ()) -> None:
         """A sentence in git's place; when git's own answer has begun, breaking off is all that can be said."""
@@ -208,21 +221,23 @@ class Exchange:
         self._answered = True
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
-    def _environment(self, repository: Path) -> dict[str, str]:
+    def _environment(self, repository: Served) -> dict[str, str]:
         """All that git hears of: nothing of this server's own environment or configuration.
 
         No length: http-backend 2.39 never ends when a body is shorter than it was told. Without, it reads to the end.
         """
+        config = {**CONFIG, **repository.config}
         given = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers.items()}
         env = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": os.devnull,
+            **repository.env,
             "LANG": "C.UTF-8",
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_COUNT": str(len(CONFIG)),
+            "GIT_CONFIG_COUNT": str(len(config)),
             "GIT_HTTP_EXPORT_ALL": "1",
-            "GIT_PROJECT_ROOT": str(repository),
+            "GIT_PROJECT_ROOT": str(repository.folder),
             "PATH_INFO": f"/{self._path}",
             "QUERY_STRING": self._query,
             "REQUEST_METHOD": self._method,
@@ -230,7 +245,7 @@ class Exchange:
             "REMOTE_USER": git.SANDBOX_USERNAME,
             "REMOTE_ADDR": "127.0.0.1",
         }
-        for place, (key, value) in enumerate(CONFIG.items()):
+        for place, (key, value) in enumerate(config.items()):
             env |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
         if "content-encoding" in given:
             env["HTTP_CONTENT_ENCODING"] = given["content-encoding"]
@@ -255,17 +270,3 @@ def _password(headers: Mapping[bytes, bytes]) -> str | None:
         return base64.b64decode(encoded.strip(), validate=True).decode().partition(":")[2] or None
     except (binascii.Error, UnicodeDecodeError):
         return None
-
-
-async def _end(process: Process) -> None:
-    """With all that it has started. At first only its input ends: of half a push git then takes away every trace."""
-    assert process.stdin is not None
-    process.stdin.close()
-    for number in (None, signal.SIGTERM, signal.SIGKILL):
-        if number is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_SECONDS):
-                await process.wait()
-                return

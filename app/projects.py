@@ -1,6 +1,5 @@
 """A project: a repository, its members, and how its work is done."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -10,25 +9,18 @@ from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import clock, ids, paging, streams, users
+from app import clock, ids, paging, repositories, streams, users
 from app.auth import Principal
-from app.enums import EgressPolicy, PermissionMode, RepositoryHost, Role
+from app.enums import EgressPolicy, PermissionMode, Role
 from app.errors import Conflict, InvalidInput, NotFound, ProjectArchived
 from app.inputs import Checks, camel
 from app.models import Membership, Project
+from app.settings import Settings
 from app.transactions import Transaction
 
 NAME_CHARS = 100
-URL_CHARS = 2_000
 COMMAND_CHARS = 1_000
 CHECKS_OF_A_PROJECT = 20
-GITHUB_OWNER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,98})")
-GITHUB_NAME = re.compile(r"(?!\.{1,2}$|.*\.git$)[A-Za-z0-9._-]{1,100}")
-BRANCH_NAME = re.compile(
-    r"(?!-|/|@$|HEAD$|.*(?:\.\.|//|@\{|\.$)|(?:.*/)?(?:\.|$)|.*\.lock(?:/|$))[^\x00-\x20~^:?*\[\\\x7f]{1,200}"
-)
-CLONE_URL = re.compile(r"(?:https?|ssh|git|file)://\S+|\w[\w.-]*@\w[\w.-]*:\S+|/\S+")
-URL_PASSWORD = re.compile(r"https?://[^?#]*@|https?://[^#]*\?|\w+://[^/]*:[^/]*@")
 NEWEST_FIRST = paging.Order(Project.id, descending=True)
 
 
@@ -81,7 +73,6 @@ class ProjectSettings:
         return replace(self, **values)
 
 
-_REPOSITORY = {"repository_host", "repository_owner", "repository_name", "clone_url", "default_branch"}
 _EGRESS = {policy.value: policy for policy in EgressPolicy}
 _PERMISSIONS = {mode.value: mode for mode in PermissionMode}
 LIMITS = {"concurrency": (1, 1_000), "max_attempts": (1, 20), "max_turns": (1, 10_000)}
@@ -91,6 +82,7 @@ LARGEST_BUDGET_USD = 1_000_000
 
 async def create(
     tx: Transaction,
+    server: Settings,
     *,
     name: str,
     description: str = "",
@@ -102,7 +94,7 @@ async def create(
     with Checks() as checks:
         name = checks.line(name, "name", chars=NAME_CHARS)
         description = checks.block(description, "description")
-        columns = _repository(checks, repository) if repository else _repository_columns()
+        columns = _repository(checks, repository, server, tx)
         wanted = _checked(checks, wanted)
     project = Project(
         id=ids.new(), name=name, description=description, settings=asdict(wanted), created_by=tx.principal.id, **columns
@@ -116,7 +108,7 @@ async def create(
     return project
 
 
-async def change(tx: Transaction, project_id: UUID, given: Mapping[str, Any]) -> Project:
+async def change(tx: Transaction, server: Settings, project_id: UUID, given: Mapping[str, Any]) -> Project:
     """Set only what was given; two people who change different things both get their way."""
     project = await lock(tx.session, project_id)
     values: dict[str, Any] = {}
@@ -126,14 +118,16 @@ async def change(tx: Transaction, project_id: UUID, given: Mapping[str, Any]) ->
         if given.get("description") is not None:
             values["description"] = checks.block(given["description"], "description")
         if "repository" in given:
-            values |= _repository(checks, given["repository"]) if given["repository"] else _repository_columns()
+            values |= _repository(checks, given["repository"], server, tx, project)
         if given.get("settings") is not None:
             wanted = ProjectSettings.stored(project.settings).changed(given["settings"])
             values["settings"] = asdict(_checked(checks, wanted))
     values = {name: value for name, value in values.items() if getattr(project, name) != value}
     if not values:
         return project
-    changed = [name for name in given if name in values or (name == "repository" and _REPOSITORY & values.keys())]
+    changed = [
+        name for name in given if name in values or (name == "repository" and repositories.none().keys() & values)
+    ]
     tx.record(
         "project.changed", project_id, f"changed {' and '.join(sorted(changed))} of the project", project_id=project_id
     )
@@ -285,43 +279,16 @@ async def _keep_an_owner(session: AsyncSession, project_id: UUID, *, without: UU
         raise Conflict("A project needs an owner, and this is the last one. Make somebody else owner first.")
 
 
-def _repository_columns(host: RepositoryHost | None = None, **columns: str | None) -> dict[str, Any]:
-    empty = {"repository_owner": None, "repository_name": None, "clone_url": None, "default_branch": "main"}
-    return {"repository_host": host, **empty, **columns}
-
-
-def _repository(checks: Checks, given: Mapping[str, str | None]) -> dict[str, Any]:
-    """Either owner and name, which is GitHub, or any address that `git clone` takes; never with a password in it."""
-    owner, name, url = given.get("owner"), given.get("name"), given.get("clone_url")
-    branch = (given.get("default_branch") or "main").strip()
-    if not BRANCH_NAME.fullmatch(branch):
-        checks.refuse("defaultBranch is no branch name that git takes.", ["repository", "defaultBranch"])
-    if url and not owner and not name:
-        refused = len(checks.refusals)
-        url = checks.line(url, "repository", "cloneUrl", chars=URL_CHARS)
-        if len(checks.refusals) > refused:
-            return {}
-        if not CLONE_URL.fullmatch(url):
-            checks.refuse("cloneUrl is no address that `git clone` takes.", ["repository", "cloneUrl"])
-        elif URL_PASSWORD.match(url):
-            checks.refuse(
-                "cloneUrl must not carry a user, a password or a query; set a credential instead.",
-                ["repository", "cloneUrl"],
-            )
-        return _repository_columns(RepositoryHost.GIT, clone_url=url, default_branch=branch)
-    if url or not owner or not name:
-        checks.refuse("Give either owner and name (GitHub) or cloneUrl.", ["repository"])
-        return {}
-    for field_name, value, pattern in (("owner", owner, GITHUB_OWNER), ("name", name, GITHUB_NAME)):
-        if not pattern.fullmatch(value):
-            checks.refuse(f"{field_name} is no name that GitHub has.", ["repository", field_name])
-    return _repository_columns(
-        RepositoryHost.GITHUB,
-        repository_owner=owner,
-        repository_name=name,
-        clone_url=f"https://github.com/{owner}/{name}.git",
-        default_branch=branch,
-    )
+def _repository(
+    checks: Checks,
+    given: Mapping[str, str | None] | None,
+    server: Settings,
+    tx: Transaction,
+    now: Project | None = None,
+) -> Mapping[str, Any]:
+    if not given:
+        return repositories.none()
+    return repositories.checked(checks, given, settings=server, principal=tx.principal, now=now)
 
 
 def _checked(checks: Checks, wanted: ProjectSettings) -> ProjectSettings:

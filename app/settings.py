@@ -65,6 +65,9 @@ class Settings:
     repository_folders: tuple[Path, ...] = knob(
         (), "OMOI_REPOSITORY_FOLDERS", "Folders whose repositories projects may name; else `repositories` in the data."
     )
+    git_hosts: tuple[str, ...] = knob(
+        (), "OMOI_GIT_HOSTS", "Hosts whose repositories this server opens by ssh and git addresses, with commas."
+    )
     model: str | None = knob(None, "ANTHROPIC_MODEL", "Model of projects that name none.")
     registries: tuple[str, ...] = knob(
         (), "OMOI_REGISTRIES", "Hosts of package registries that sandboxes may reach, with commas."
@@ -283,6 +286,7 @@ _CONVERSIONS: dict[Any, tuple[Callable[[Any], Any], str]] = {
     "allowed_origins": (_origins, "web addresses such as https://app.example.com, with commas between them"),
     "anthropic_base_url": (_base, "a web address such as https://api.anthropic.com"),
     "registries": (_names, "host names with commas between them"),
+    "git_hosts": (_names, "host names with commas between them"),
     "git_credentials": (_git_credentials, "entries such as https://git.example.com=user:password"),
     tuple[Path, ...]: (_paths, "paths with commas between them"),
     str: (_text, "text"),

@@ -9,7 +9,7 @@ from app.enums import Role
 from app.models import Membership, Project, User
 from app.projects import ProjectSettings
 from app.transactions import Transaction
-from resolvers.context import Context
+from resolvers.context import Context, Services
 
 Given = dict[str, Any]
 
@@ -65,9 +65,10 @@ async def role_of_viewer(context: Context, project: Project) -> Role:
     return role
 
 
-async def create(tx: Transaction, given: Given) -> Project:
+async def create(tx: Transaction, given: Given, *, services: Services) -> Project:
     return await projects.create(
         tx,
+        services.settings,
         name=given["name"],
         description=given.get("description") or "",
         repository=given.get("repository"),
@@ -75,8 +76,8 @@ async def create(tx: Transaction, given: Given) -> Project:
     )
 
 
-async def change(tx: Transaction, given: Given) -> Project:
-    return await projects.change(tx, _key(given.pop("project_id")), given)
+async def change(tx: Transaction, given: Given, *, services: Services) -> Project:
+    return await projects.change(tx, services.settings, _key(given.pop("project_id")), given)
 
 
 async def archive(tx: Transaction, given: Given) -> Project:

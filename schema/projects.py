@@ -247,6 +247,7 @@ class ProjectMutation:
         takes=CreateProjectInput,
         rule=auth.SIGNED_IN,
         answers="project",
+        served=True,
     )
     update_project = mutation(
         resolve.change,
@@ -255,6 +256,7 @@ class ProjectMutation:
         takes=UpdateProjectInput,
         rule=auth.owner("project_id"),
         answers="project",
+        served=True,
     )
     archive_project = mutation(
         resolve.archive,

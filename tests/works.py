@@ -11,7 +11,7 @@ from tests import world as w
 from tests.servers import short_folder, until
 from tests.world import Account, World
 
-HURRY = {"OMOI_HEARTBEAT_SECONDS": "1", "CLAUDE_CODE_MAX_RETRIES": "1"}
+HURRY = {"OMOI_HEARTBEAT_SECONDS": "1", "CLAUDE_CODE_MAX_RETRIES": "1", "CLAUDE_CODE_RETRY_WATCHDOG": "false"}
 TASK = """query($id: ID!) { task(id: $id) {
   status attempt maxAttempts failure { code message retryable } waitingFor { code }
   result { summary output branch commit checks { command passed } }
@@ -109,7 +109,7 @@ async def working(database_url: str, **given):
             settings.data.mkdir(mode=0o700)
             extra = {"scripted_model": scripted, "worker_environment": {**HURRY, **environment}, **server}
             async with World(settings, database_url, extra).running() as world:
-                works = Works(world, await world.account("ada"), folder)
+                works = Works(world, await world.account("ada", admin=True), folder)
                 yield works
                 await stopped(works)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app import auth, git, tokens, transactions
+from app import auth, remotes, tokens, transactions
 from app.cli import database, up
 from app.cli.client import Client
 from app.cli.tour import Tour
@@ -66,7 +66,7 @@ async def _take(address: str, token: str, console: Console, place: str | None) -
 
 def repository(settings: Settings) -> Path:
     """The bare repository with its first commit, made the first time."""
-    folder = git.folders(settings)[0] / NAME
+    folder = remotes.folders(settings)[0] / NAME
     if (folder / "HEAD").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)

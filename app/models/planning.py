@@ -73,6 +73,7 @@ class Project(Base):
         CheckConstraint("(repository_host IS NULL) = (clone_url IS NULL)", name="projects_repository_whole"),
         CheckConstraint("(repository_host = 'github') = (repository_owner IS NOT NULL)", name="projects_github_owner"),
         CheckConstraint("(repository_owner IS NULL) = (repository_name IS NULL)", name="projects_github_name"),
+        CheckConstraint("NOT repository_vouched OR clone_url IS NOT NULL", name="projects_vouched_repository"),
     )
 
     id: Mapped[UUID] = new_id()
@@ -81,6 +82,7 @@ class Project(Base):
     repository_host: Mapped[RepositoryHost | None] = mapped_column(stored(RepositoryHost))
     repository_owner: Mapped[str | None]
     repository_name: Mapped[str | None]
+    repository_vouched: Mapped[bool] = mapped_column(default=False)  # an admin named it
     clone_url: Mapped[str | None]
     default_branch: Mapped[str]
     settings: Mapped[dict[str, Any]]
@@ -155,6 +157,7 @@ class Task(Base):
         UniqueConstraint("project_id", "id"),
         Index("tasks_ticket", "ticket_id", "id"),
         Index("tasks_pending", "project_id", "rank_at", postgresql_where=text("status = 'pending'")),
+        Index("tasks_incomplete", "id", postgresql_where=text("status <> 'completed'")),
         CheckConstraint(
             "(status IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)", name="tasks_finished"
         ),

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 import os
 import shutil
 from asyncio.subprocess import PIPE
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from app import git
-from app.enums import CredentialKind, GitOperation, RepositoryHost
+from app import git, remotes
+from app.enums import CredentialKind, GitOperation
 from app.errors import RepositoryRefused
 from app.models import Project
 from app.settings import GitCredential, load
@@ -89,6 +90,12 @@ def repository(original, tmp_path):
     folder = tmp_path / "repositories"
     shutil.copytree(original.parent, folder)
     return folder / "moon.git"
+
+
+@pytest.fixture
+async def ada(world):
+    """An admin: what lies on the server is theirs to link."""
+    return await world.account("ada", admin=True)
 
 
 @pytest.fixture
@@ -274,8 +281,8 @@ async def test_client_that_leaves(world, clone, mine, repository):
     assert BRANCH not in await refs(repository)
 
 
-def named(clone_url, host=RepositoryHost.GIT):
-    return Project(clone_url=clone_url, repository_host=host, default_branch="main")
+def named(clone_url, *, vouched=True):
+    return Project(clone_url=clone_url, repository_vouched=vouched, default_branch="main")
 
 
 @pytest.mark.parametrize("url", ["https://git.example.com/a/b.git", "http://127.0.0.1:3000/a.git"])
@@ -288,20 +295,33 @@ async def test_local_address_becomes_the_door(settings, repository):
     """A path of the server means the door, with and without file://; no repository means none."""
     for url in (str(repository), f"file://{repository}", f"file://{str(repository).replace('moon', '%6doon')}"):
         assert git.remote_url(settings, named(url), "http://server/") == "http://server/git/repository.git"
-    assert git.remote_url(settings, named(None, None), "http://server") is None
+    assert git.remote_url(settings, named(None), "http://server") is None
 
 
 async def test_worktrees_have_their_git_folder(settings, repository):
     """Of a repository with a working tree, its git folder is what is served."""
     tree = repository.with_name("source")
-    assert git.folder(settings, named(str(tree))) == tree / ".git"
+    assert remotes.folder(settings, tree) == tree / ".git"
 
 
-@pytest.mark.parametrize("url", ["ssh://git@example.com/a.git", "git@example.com:a.git", "git://example.com/a.git"])
-def test_ssh_is_refused(settings, url):
-    """A sandbox has no key for ssh, and git:// has no guard at all."""
-    with pytest.raises(RepositoryRefused, match="https address"):
+DISTANT = ["ssh://git@example.com/a.git", "git@example.com:a.git", "git://example.com/a.git"]
+
+
+@pytest.mark.parametrize("url", DISTANT)
+def test_hosts_of_the_operator(settings, url):
+    """What only the server can reach is behind its door, if its host is listed."""
+    with pytest.raises(RepositoryRefused, match="OMOI_GIT_HOSTS"):
         git.remote_url(settings, named(url), "http://server")
+    listing = dataclasses.replace(settings, git_hosts=("example.com",))
+    assert git.remote_url(listing, named(url), "http://server") == "http://server/git/repository.git"
+
+
+async def test_nobody_vouched_for_it(settings, repository):
+    """What no admin has linked is not opened with the server's rights, at the launch either."""
+    listing = dataclasses.replace(settings, git_hosts=("example.com",))
+    for url in (str(repository), *DISTANT):
+        with pytest.raises(RepositoryRefused, match="No admin has linked"):
+            git.remote_url(listing, named(url, vouched=False), "http://server")
 
 
 async def test_folders_that_are_not_allowed(settings, repository, tmp_path):
@@ -315,19 +335,19 @@ async def test_folders_that_are_not_allowed(settings, repository, tmp_path):
     (inside / "empty").mkdir()
     for path in (outside / "x.git", inside / "link.git", inside / "tree", inside / ".." / "outside.git" / "x.git"):
         with pytest.raises(RepositoryRefused, match="OMOI_REPOSITORY_FOLDERS"):
-            git.folder(settings, named(str(path)))
+            remotes.folder(settings, path)
     for path in (inside / "empty", inside / "missing.git", inside):
         with pytest.raises(RepositoryRefused, match="no git repository"):
-            git.folder(settings, named(str(path)))
+            remotes.folder(settings, path)
 
 
 def test_folders_of_the_operator(repository, tmp_path):
     """The setting replaces the default folder."""
     env = {"OMOI_DATA": str(tmp_path / "data"), "OMOI_REPOSITORY_FOLDERS": f"{tmp_path}/other, {repository.parent}"}
     settings = load(env=env).settings
-    assert git.folder(settings, named(str(repository))) == repository
+    assert remotes.folder(settings, repository) == repository
     with pytest.raises(RepositoryRefused):
-        git.folder(w.Settings(data=tmp_path / "data"), named(str(repository)))
+        remotes.folder(w.Settings(data=tmp_path / "data"), repository)
 
 
 class TestCredential:
@@ -341,9 +361,9 @@ class TestCredential:
 
     @pytest.fixture
     def issued(self, world, ada):
-        async def issue(**repository):
-            project = await w.project(ada, repository=repository or None)
-            sandbox = await (await box(ada, project)).read()
+        async def issue(account=ada, **repository):
+            project = await w.project(account, repository=repository or None)
+            sandbox = await (await box(account, project)).read()
             async with world.server.db.writing() as session:
                 return await git.credential(session, world.server.keys, world.settings, sandbox, GitOperation.PUSH)
 
@@ -363,6 +383,12 @@ class TestCredential:
         """The operator's counts for exactly its own origin."""
         assert (await issued(cloneUrl="https://git.example.com/a/b.git")).password == "git-password"
         assert (await issued(cloneUrl="https://GIT.example.com:443/b.git")).password == "git-password"
+
+    async def test_of_the_operator_for_what_an_admin_linked(self, bob, issued):
+        """Others open a repository by a credential of their own, and by no other."""
+        assert await issued(bob, owner="omoi", name="moon") is None
+        await bob.do("setCredential", "credential { kind }", kind="GITHUB", secret="ghp_of_bob_himself")
+        assert (await issued(bob, owner="omoi", name="moon")).password == "ghp_of_bob_himself"
 
     @pytest.mark.parametrize(
         "url",

@@ -67,6 +67,7 @@ def test_empty_variable_says_nothing():
             ("https://a.example", "http://b.example:8080"),
         ),
         ("ANTHROPIC_BASE_URL", "https://Gate.example/anthropic/", "https://gate.example/anthropic"),
+        ("OMOI_GIT_HOSTS", "Git.example, git.example:2222", ("git.example", "git.example:2222")),
         (
             "OMOI_GIT_CREDENTIALS",
             "https://Git.example=omoi:pass=w:ord, http://git.example:3000=a:b",

@@ -1,6 +1,7 @@
 """Projects and their settings through the front door."""
 
 import asyncio
+import subprocess
 
 import pytest
 
@@ -81,7 +82,7 @@ async def test_null_brings_a_setting_back_to_its_default(ada):
 async def test_a_repository_is_linked_replaced_and_unlinked(ada, apollo):
     """GitHub by owner and name, any other by its address; null leaves none."""
     github = {"host": "GITHUB", "owner": "ada", "name": "apollo", "cloneUrl": "https://github.com/ada/apollo.git"}
-    other = {"host": "GIT", "owner": None, "name": None, "cloneUrl": "git@example.com:apollo.git"}
+    other = {"host": "GIT", "owner": None, "name": None, "cloneUrl": "https://example.com/apollo.git"}
     for given, found in (
         ({"owner": "ada", "name": "apollo"}, {**github, "defaultBranch": "main"}),
         ({"cloneUrl": other["cloneUrl"], "defaultBranch": "trunk"}, {**other, "defaultBranch": "trunk"}),
@@ -90,6 +91,23 @@ async def test_a_repository_is_linked_replaced_and_unlinked(ada, apollo):
     ):
         assert (await change(ada, apollo, repository=given))["errors"] == []
         assert (await read(ada, apollo))["repository"] == found
+
+
+async def test_the_servers_own_repositories_are_linked_by_admins(world, ada, settings):
+    """An owner keeps what an admin linked, may change all besides, and links no other of its kind."""
+    grace = await world.account("grace", admin=True)
+    for name in ("apollo", "artemis"):
+        subprocess.run(["git", "init", "-q", "--bare", settings.data / "repositories" / name], check=True)
+    mine, other = ({"cloneUrl": str(settings.data / "repositories" / name)} for name in ("apollo", "artemis"))
+    project = await w.project(grace, repository=mine)
+    await w.share(grace, project, ada, "OWNER")
+
+    refused = await change(ada, project, repository=other)
+    assert w.refusals(refused) == [("INVALID_INPUT", ["repository", "cloneUrl"])]
+    assert "Only an admin" in refused["errors"][0]["message"]
+    assert (await change(ada, project, name="Moon", repository={**mine, "defaultBranch": "trunk"}))["errors"] == []
+    assert (await read(ada, project))["repository"]["defaultBranch"] == "trunk"
+    assert (await change(grace, project, repository=other))["errors"] == []
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,20 @@ import base64
 from urllib.parse import quote
 
 import pytest
+from sqlalchemy import update
 from structlog.testing import capture_logs
 
+from app import ids
+from app.enums import RepositoryHost
+from app.models import Project
 from app.settings import GitCredential
+from tests import distant
 from tests import world as w
+from tests.databases import cloned
 from tests.remotes import hosting
-from tests.servers import cloned, short_folder
+from tests.servers import short_folder
 from tests.traces import files, processes, sampled, stored
-from tests.works import commit, git, working
+from tests.works import Works, git, working
 
 USER, TOKEN = "worker", "ghx_7mQ2vL9sT4+wZ/8kR1nB"
 FORMS = (TOKEN, base64.b64encode(f"{USER}:{TOKEN}".encode()).decode(), quote(TOKEN, safe=""))
@@ -29,7 +35,8 @@ async def host():
 @pytest.fixture(scope="module")
 async def works(postgres, host):
     known = (GitCredential(host.address, USER, TOKEN),)
-    async with cloned(postgres) as url, working(url, git_credentials=known) as running:
+    hosts = {"git_credentials": known, "git_hosts": (distant.HOST,)}
+    async with cloned(postgres) as url, working(url, **hosts) as running:
         yield running
 
 
@@ -148,12 +155,67 @@ async def test_an_empty_repository_and_a_bug(works, host):
 
 
 async def test_a_path_that_projects_may_not_use(works):
-    """It fails at once, and names the setting by which the operator allows it."""
+    """It is refused at once, and the sentence names the setting by which the operator allows it."""
     elsewhere = works.folder / "elsewhere"
     git(works.folder, "init", "-q", str(elsewhere))
-    (elsewhere / "README.md").write_text("# Private\n")
-    commit(elsewhere, "Begin")
-    project = await works.project(repository={"cloneUrl": str(elsewhere)})
+    given = {"name": "Elsewhere", "repository": {"cloneUrl": str(elsewhere)}}
+    [error] = (await works.account.change("createProject", "project { id }", **given))["errors"]
+    assert error["path"] == ["repository", "cloneUrl"]
+    assert "OMOI_REPOSITORY_FOLDERS" in error["message"]
+
+
+async def test_what_is_not_allowed_any_more(works):
+    """The launch looks again, and the task fails at once with the same sentence."""
+    bare = works.repository("moved")
+    project = await works.project(repository={"cloneUrl": str(bare)})
+    bare.rename(works.folder / "moved.git")
     task = await works.done(project, "[[notes]] Take it")
     assert (task["status"], task["attempt"], len(task["sandboxes"]["nodes"])) == ("FAILED", 1, 1)
-    assert "OMOI_REPOSITORY_FOLDERS" in task["failure"]["message"]
+    assert "no git repository" in task["failure"]["message"]
+
+
+async def test_a_project_that_no_admin_made(works, host):
+    """A box of theirs does not reach this machine, though nothing but a name would show that the remote is here."""
+    bob = await works.world.account("bob")
+    project = await w.project(bob)
+    async with works.world.server.db.writing() as session:
+        await session.execute(
+            update(Project)
+            .where(Project.id == ids.require(project, "project", "id"))
+            .values(repository_host=RepositoryHost.GIT, clone_url=host.url)
+        )  # as a public name would that leads here
+    before = len(host.asked)
+    task = await Works(works.world, bob, works.folder).done(project, "[[notes]] Take it")
+    assert (task["status"], len(host.asked)) == ("FAILED", before)
+    assert "403" in task["failure"]["message"]
+
+
+async def test_a_remote_by_ssh(works, distant_origin):
+    """No box has a key for it: it goes through the server, and the branch is at the origin when the task has ended."""
+    project = await works.project(repository={"cloneUrl": f"git@{distant.HOST}:{distant_origin}"})
+    task = await works.done(project, "[[notes]] By ssh")
+    assert task["status"] == "COMPLETED", task["failure"]
+    assert git(distant_origin, "rev-parse", task["result"]["branch"]) == task["result"]["commit"]
+    seen = [event["type"] for event in await works.events(task["sandboxes"]["nodes"][0]["id"])]
+    assert "PUSHED" in seen
+
+
+async def test_an_origin_that_refuses_by_ssh(works, distant_origin):
+    """Then nothing was pushed, and nobody says that it was."""
+    hook = distant_origin / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho 'Not on a Friday.' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    given = {"cloneUrl": f"ssh://git@{distant.HOST}{distant_origin}"}
+    project = await works.project(repository=given, settings={"maxAttempts": 1})
+    task = await works.done(project, "[[notes]] Refused")
+    assert task["status"] == "FAILED"
+    assert "Not on a Friday." in task["failure"]["message"]
+    assert "PUSHED" not in [event["type"] for event in await works.events(task["sandboxes"]["nodes"][0]["id"])]
+
+
+@pytest.fixture
+def distant_origin(works, request):
+    """A repository somewhere else, as far as ssh can tell."""
+    bare = works.repository(request.node.name)
+    with distant.ssh(works.folder / f"{request.node.name}-ssh"):
+        yield bare.rename(works.folder / f"{request.node.name}.git")

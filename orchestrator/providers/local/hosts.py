@@ -26,24 +26,21 @@ class NotReachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Those on the list, wherever they are; with `open_network` every public one besides."""
+    """Those on the list, wherever they are; others only where they are public: listed so, or all of them."""
 
     listed: frozenset[Endpoint]
+    listed_in_public: frozenset[Endpoint]
     open_network: bool
 
     @classmethod
-    def of(cls, entries: Iterable[str], *, open_network: bool) -> "Hosts":
+    def of(cls, entries: Iterable[str], *, in_public: Iterable[str] = (), open_network: bool) -> "Hosts":
         """An entry `host` means its ports 80 and 443, `host:port` means this one port."""
-        listed: set[Endpoint] = set()
-        for entry in entries:
-            host, port = split(entry)
-            listed.update((host, one) for one in ((port,) if port else HTTP_PORTS))
-        return cls(frozenset(listed), open_network)
+        return cls(_endpoints(entries), _endpoints(in_public), open_network)
 
     async def addresses(self, host: str, port: int) -> list[str]:
         """Where to dial for this endpoint. Looked up once: a name that changes its mind gains nothing by it."""
         is_listed = (host, port) in self.listed
-        if not is_listed and not self.open_network:
+        if not is_listed and not self.open_network and (host, port) not in self.listed_in_public:
             raise NotReachable
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
@@ -51,6 +48,11 @@ class Hosts:
         if not reachable:
             raise NotReachable
         return reachable
+
+
+def _endpoints(entries: Iterable[str]) -> frozenset[Endpoint]:
+    named = [split(entry) for entry in entries]
+    return frozenset((host, one) for host, port in named for one in ((port,) if port else HTTP_PORTS))
 
 
 def split(authority: str) -> tuple[str, int | None]:

@@ -101,3 +101,14 @@ async def test_the_open_network_is_not_this_machine(host):
 async def test_the_open_network_is_public():
     """With every public host allowed, an address that is one passes."""
     assert await Hosts.of([], open_network=True).addresses("8.8.8.8", 53) == ["8.8.8.8"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "10.0.0.1"])
+async def test_a_name_on_the_public_list_is_not_private(host):
+    """Wherever a name leads when it is asked for: what is listed in public is reached in public only."""
+    hosts = Hosts.of([], in_public=[f"{host}:5000", "8.8.8.8:53"], open_network=False)
+    with pytest.raises(NotReachable):
+        await hosts.addresses(host, 5000)
+    assert await hosts.addresses("8.8.8.8", 53) == ["8.8.8.8"]
+    with pytest.raises(NotReachable):
+        await hosts.addresses("8.8.8.8", 54)
