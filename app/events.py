@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app import attempts, clock, sandboxes
 from app.enums import DesiredState, EventSource, SandboxEventType, SandboxStatus
 from app.errors import DomainError, InvalidInput, Unauthenticated
-from app.masking import Mask
+from app.masking import Lane, Mask
 from app.models import Event, Sandbox
 from app.sandboxes import LEASE, LIVE
 from app.transactions import Happening, Transaction
@@ -62,10 +62,10 @@ async def report(
         if number != through + 1 or refusal:
             errors.append(refusal or _hole(number, through, place))
             break
-        taken.append(_happening(given, hashed, mask))
+        taken.append(_happening(given, hashed))
         through, known[number] = number, hashed
     if taken:
-        await _store(tx, sandbox, taken, through)
+        await _store(tx, sandbox, taken, through, mask)
     return Reported(accepted_through=through, desired=sandbox.desired, errors=errors)
 
 
@@ -110,12 +110,14 @@ async def _hashes(session: AsyncSession, sandbox: Sandbox, reported: Sequence[Ma
     return {number: hashed for number, hashed in found if number is not None and hashed is not None}
 
 
-async def _store(tx: Transaction, sandbox: Sandbox, taken: Sequence[Happening], through: int) -> None:
-    tx.append(sandbox.id, taken)
+async def _store(tx: Transaction, sandbox: Sandbox, taken: Sequence[Happening], through: int, mask: Mask) -> None:
+    told = [(_lane(happening), happening.payload) for happening in taken]
+    payloads, begun = mask.series(told, sandbox.begun_secrets or ())
+    tx.append(sandbox.id, [replace(one, payload=payload) for one, payload in zip(taken, payloads, strict=True)])
     await tx.session.execute(
         update(Sandbox)
         .where(Sandbox.id == sandbox.id)
-        .values(accepted_through=through)
+        .values(accepted_through=through, begun_secrets=begun or None)
         .execution_options(synchronize_session=False)
     )
     waits = taken[-1].type is SandboxEventType.WAITING
@@ -125,7 +127,12 @@ async def _store(tx: Transaction, sandbox: Sandbox, taken: Sequence[Happening], 
         await sandboxes.move(tx, sandbox.id, SandboxStatus.RUNNING)
 
 
-def _happening(given: Mapping[str, Any], hashed: bytes, mask: Mask) -> Happening:
+def _lane(happening: Happening) -> Lane:
+    """What a text continues: the last one in the same place of such an event, by the same tool."""
+    return happening.type.value, str(happening.payload.get("tool", ""))
+
+
+def _happening(given: Mapping[str, Any], hashed: bytes) -> Happening:
     payload = given["payload"]
     return Happening(
         type=given["type"],
@@ -134,7 +141,7 @@ def _happening(given: Mapping[str, Any], hashed: bytes, mask: Mask) -> Happening
         occurred_at=given["occurred_at"],
         producer_seq=given["producer_seq"],
         hash=hashed,
-        payload=mask.value(storable(payload if isinstance(payload, dict) else {"value": payload})),
+        payload=storable(payload if isinstance(payload, dict) else {"value": payload}),
     )
 
 

@@ -1,85 +1,116 @@
-"""Takes known secrets out of what is stored: as they are, as they are commonly encoded, and cut in two."""
+"""Takes known secrets out of what is stored: as they are, as they are commonly encoded, and in pieces."""
 
-import base64
-import json
-import re
+import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, AnyStr, Generic
-from urllib.parse import quote, quote_plus
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, AnyStr
 from uuid import UUID
 
 import structlog
 from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import credentials
+from app import credentials, sieve, spellings
 from app.db import Database
 from app.models import Credential, Project, Sandbox, Task
 from app.secrets import Keys, Unreadable
 from app.settings import Settings
+from app.sieve import Needle, Sieve, Strand
 
 MARK = "•••"
 SHORTEST_CHARS = credentials.SHORTEST_CHARS
-AROUND = " \t\r\n\"'`"  # may stand between a text's end and the piece of a secret
-CONSTANT = re.compile(r"(?:[A-Za-z]{1,10}[0-9]{0,2}[_-]){0,3}")  # `omoi_sbx_`, `sk-ant-api03-`, `ghp_`
-BITS_OF_BASE64 = 6
+LEAST_CHARS = 4  # of a way to write one, when the quotes in it are left out
+LANES = 1_000  # told apart in one series; the texts of all others follow each other
+REMEMBERED_LANES = 64  # from one series to the next
+NAME_BYTES = 9
+BORDER = "\0"
 REMEMBERED = 1_000
 REMEMBER_SECONDS = 2.0  # how long a change of a credential on another replica stays unknown here
+
+Lane = tuple[str, ...]
+Begun = Sequence[Sequence[Any]]  # of lanes whose last text may begin a secret: the lane's name, the secret's, how far
 
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Needle(Generic[AnyStr]):
-    """One way to write a secret. Wherever it is cut in two, one piece holds the `head` or the `tail`."""
-
-    whole: AnyStr
-    head: AnyStr
-    tail: AnyStr
-
-    @classmethod
-    def of(cls, whole: AnyStr, *, constant: int = 0) -> "Needle[AnyStr]":
-        """The head is longer than the part of it that is no secret, and head and tail share one character."""
-        head = min(max(len(whole) // 2, constant) + 1, len(whole))
-        return cls(whole, whole[:head], whole[head - 1 :])
-
-
 class Mask:
-    """Takes these secrets out. Those of fewer than eight characters are not told from other text, and stay."""
+    """Takes these secrets out. Those of fewer than eight characters are not told from other text, and stay.
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    A secret is found through blanks, line breaks and quotes. In a series it is found in whatever pieces it comes, as
+    long as they follow each other in one lane: all of it that is in this series is taken out. What an earlier series
+    may have left of it is shorter than what is taken out at the end of any text: eight characters, or half of a short
+    one, behind the part that every secret of its kind begins with.
+    The `key` makes names for secrets which tell nothing to whoever lacks it.
+    """
+
+    def __init__(self, secrets: Iterable[str], *, key: bytes = b"") -> None:
         self.secrets = frozenset(secret for secret in secrets if len(secret) >= SHORTEST_CHARS)
-        forms = {form: needle for secret in self.secrets for form, needle in _forms(secret)}
-        self._text = list(forms.values())
-        self._bytes = [
-            Needle(one.whole.encode(), one.head.encode(), one.tail.encode())
-            for one in self._text
-            if _encodes(one.whole)
-        ]
-        self._longest = max((len(one.whole) for one in self._text), default=0)
+        needles = list(_needles(self.secrets))
+        data = [_in_bytes(needle) for needle in needles if _encodes(needle.whole)]
+        self._texts = Sieve(needles, mark=MARK, border=BORDER)
+        self._bytes = Sieve(data, mark=MARK.encode(), border=BORDER.encode())
+        self._named = {_name(one.whole, key): one.whole for one in needles}
+        self._key = key
 
     def text(self, text: str) -> str:
-        return _masked(text, self._text, MARK, AROUND)
+        return _sifted(self._texts, Strand("", [text], [sieve.bare(text)]))
 
     def bytes_(self, data: bytes) -> bytes:
-        return _masked(data, self._bytes, MARK.encode(), AROUND.encode())
+        return _sifted(self._bytes, Strand(b"", [data], [sieve.bare(data)]))
 
     def value(self, value: Any) -> Any:
         """The same JSON with each of its texts masked, keys too. Where nothing is found, it is the very same object."""
-        if not self._text or not self._suspects(list(_texts(value))):
-            return value
-        return _mapped(value, self.text)
+        [masked], _ = self.series([((), value)], ())
+        return masked
 
-    def _suspects(self, texts: Sequence[str]) -> bool:
-        """Whether anything has to be looked at closely: all texts are searched as one, all their ends as another."""
-        joined = "\0".join(texts)
-        if any(needle.whole in joined for needle in self._text):
-            return True
-        edges = "\0".join(_edges(text, self._longest) for text in texts)
-        return any(needle.head in edges or needle.tail in edges for needle in self._text)
+    def series(self, told: Sequence[tuple[Lane, Any]], begun: Begun) -> tuple[Sequence[Any], Begun]:
+        """Values that follow each other, masked, and what the next series has to be told.
+
+        The texts at one place in the values of one lane follow each other; those of a list are at one place.
+        """
+        values = [value for _, value in told]
+        if not self.secrets:
+            return values, ()
+        strands, order = self._strands(told, begun)
+        sifted = dict(zip(strands, self._texts.sift(list(strands.values())), strict=True))
+        names = self._renamed(values)
+        if names or any(found.texts is not strands[lane].texts for lane, found in sifted.items()):
+            texts = {lane: iter(found.texts) for lane, found in sifted.items()}
+            masked = (next(texts[lane]) for lane in order)
+            values = [_rebuilt(value, masked, names) for value in values]
+        return values, self._opened({lane: found.opened for lane, found in sifted.items()}, begun)
+
+    def _strands(self, told: Sequence[tuple[Lane, Any]], begun: Begun) -> tuple[dict[Lane, Strand[str]], list[Lane]]:
+        """The texts by their lanes, and the lane of each text."""
+        before = {lane: self._named[name][:length] for lane, name, length in begun if name in self._named}
+        strands: dict[Lane, Strand[str]] = {}
+        order: list[Lane] = []
+        for given, value in told:
+            for place, text in _texts(value, given):
+                lane = place if place in strands or len(strands) < LANES else ()
+                if lane not in strands:
+                    strands[lane] = Strand(before.get(_name_of(lane), ""))
+                strands[lane].add(text)
+                order.append(lane)
+        return strands, order
+
+    def _opened(self, opened: Mapping[Lane, str], begun: Begun) -> Begun:
+        """What is open in these lanes now, and still in those that were not heard of; the newest last."""
+        now = {_name_of(lane): text for lane, text in opened.items()}
+        told = [[lane, name, length] for lane, name, length in begun if lane not in now]
+        for lane, text in now.items():
+            if text:
+                name = next(name for name, whole in self._named.items() if whole.startswith(text))
+                told.append([lane, name, len(text)])
+        return told[-REMEMBERED_LANES:]
+
+    def _renamed(self, values: Sequence[Any]) -> Mapping[str, str]:
+        """The keys in which something was found."""
+        names = {name for value in values for name in _keys(value)}
+        if not self._texts.suspects(names):
+            return {}
+        return {name: self.text(name) for name in names if self._texts.suspects([name])}
 
 
 class Masks:
@@ -106,7 +137,7 @@ class Masks:
             return mask
         secrets = mask.secrets | Mask(await self._secrets_of(session, sandbox_id)).secrets
         if secrets != mask.secrets:
-            mask = Mask(secrets)
+            mask = Mask(secrets, key=self._keys.masked)
         self._known[sandbox_id] = mask, time.monotonic() + REMEMBER_SECONDS
         self._known.move_to_end(sandbox_id)
         if len(self._known) > REMEMBERED:
@@ -143,38 +174,18 @@ class Masks:
             return set()
 
 
-def _forms(secret: str) -> Iterator[tuple[str, Needle[str]]]:
-    """The ways to write it. Only as it stands does it begin with something that everybody may see."""
-    plain = CONSTANT.match(secret)
-    constant = len(plain[0]) if plain else 0
-    escaped = {_escaped(secret), _escaped(_escaped(secret)), _escaped(secret).replace("/", "\\/")}
-    for form in {secret, *escaped, *_url_encoded(secret)}:
-        yield form, Needle.of(form, constant=constant)
-    data = secret.encode("utf-8", "surrogatepass")
-    for form in {data.hex(), data.hex().upper(), *_base64(data)}:
-        yield form, Needle.of(form)
+def _needles(secrets: Iterable[str]) -> Iterator[Needle[str]]:
+    constants: dict[str, int] = {}
+    for secret in secrets:
+        for form, constant in spellings.of(secret):
+            whole = sieve.bare(form)
+            constants[whole] = min(constant, constants.get(whole, constant))
+    return (Needle.of(whole, constant) for whole, constant in constants.items() if len(whole) >= LEAST_CHARS)
 
 
-def _escaped(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-def _url_encoded(secret: str) -> Iterator[str]:
-    for safe in ("", "/", "/:@!$&'()*+,;=~"):
-        for encode in (quote, quote_plus):
-            form = encode(secret, safe=safe, errors="surrogatepass")
-            yield form
-            yield re.sub(r"%..", lambda escape: escape[0].lower(), form)
-
-
-def _base64(data: bytes) -> Iterator[str]:
-    """What of its encoding does not depend on what stands before and after it, at each of three places."""
-    for before in range(3):
-        encoded = base64.b64encode(bytes(before) + data).decode()
-        first = -(-8 * before // BITS_OF_BASE64)
-        last = 8 * (before + len(data)) // BITS_OF_BASE64
-        yield encoded[first:last]
-        yield encoded[first:last].replace("+", "-").replace("/", "_")
+def _in_bytes(needle: Needle[str]) -> Needle[bytes]:
+    whole, head, tail = needle.whole, needle.whole[: needle.head], needle.whole[-needle.tail :]
+    return Needle(whole.encode(), len(head.encode()), len(tail.encode()))
 
 
 def _encodes(text: str) -> bool:
@@ -185,75 +196,46 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def _masked(text: AnyStr, needles: Sequence[Needle[AnyStr]], mark: AnyStr, around: AnyStr) -> AnyStr:
-    spans = sorted(_spans(text, needles, around))
-    if not spans:
-        return text
-    parts: list[AnyStr] = []
-    place = 0
-    for start, end in spans:
-        if start > place or not parts:
-            parts += [text[place:start], mark]
-        place = max(place, end)
-    parts.append(text[place:])
-    return text[:0].join(parts)
+def _sifted(through: Sieve[AnyStr], strand: Strand[AnyStr]) -> AnyStr:
+    [found] = through.sift([strand])
+    return found.texts[0]
 
 
-def _spans(text: AnyStr, needles: Sequence[Needle[AnyStr]], around: AnyStr) -> Iterator[tuple[int, int]]:
-    """Where there is a secret, or such a piece of one at an end that the rest may stand in another text."""
-    begin, end = len(text) - len(text.lstrip(around)), len(text.rstrip(around))
-    for needle in needles:
-        whole = needle.whole
-        place = text.find(whole)
-        while place >= 0:
-            yield place, place + len(whole)
-            place = text.find(whole, place + len(whole))
-        if needle.tail in text[begin : begin + len(whole)]:
-            yield from _rest(text, needle, begin)
-        if needle.head in text[max(0, end - len(whole)) : end]:
-            yield from _start(text, needle, end)
+def _name(text: str, key: bytes = b"") -> str:
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, key=key, digest_size=NAME_BYTES).hexdigest()
 
 
-def _rest(text: AnyStr, needle: Needle[AnyStr], begin: int) -> Iterator[tuple[int, int]]:
-    whole = needle.whole
-    for length in range(len(whole) - 1, len(needle.tail) - 1, -1):
-        if text.startswith(whole[-length:], begin):
-            yield begin, begin + length
-            return
+def _name_of(lane: Lane) -> str:
+    return _name(BORDER.join(lane))
 
 
-def _start(text: AnyStr, needle: Needle[AnyStr], end: int) -> Iterator[tuple[int, int]]:
-    whole = needle.whole
-    for length in range(len(whole) - 1, len(needle.head) - 1, -1):
-        if text.endswith(whole[:length], 0, end):
-            yield end - length, end
-            return
-
-
-def _edges(text: str, reach: int) -> str:
-    """All of a short text, of a long one as much at both ends as a piece of a secret may take."""
-    if len(text) <= 2 * reach:
-        return text
-    return f"{text.lstrip(AROUND)[:reach]}\0{text.rstrip(AROUND)[-reach:]}"
-
-
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any, place: Lane) -> Iterator[tuple[Lane, str]]:
+    """Each text with its place: the names that lead to it."""
     if isinstance(value, str):
-        yield value
+        yield place, value
     elif isinstance(value, Mapping):
         for name, one in value.items():
-            yield name
-            yield from _texts(one)
+            yield from _texts(one, (*place, name))
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from _texts(one)
+            yield from _texts(one, place)
 
 
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
+def _keys(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
-        return {change(name): _mapped(one, change) for name, one in value.items()}
+        yield from value
+    if isinstance(value, Mapping | list | tuple):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _keys(one)
+
+
+def _rebuilt(value: Any, texts: Iterator[str], names: Mapping[str, str]) -> Any:
+    """The same with these texts, in the order in which `_texts` tells them."""
+    if isinstance(value, str):
+        return next(texts)
+    if isinstance(value, Mapping):
+        return {names.get(name, name): _rebuilt(one, texts, names) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_mapped(one, change) for one in value]
+        return [_rebuilt(one, texts, names) for one in value]
     return value

@@ -14,7 +14,7 @@ from app.enums import CredentialKind
 from app.masking import MARK, Mask, Masks
 from app.secrets import Keys
 from app.settings import GitCredential, Settings
-from tests.app.sandboxed import worker
+from tests.app.claimed import box
 from tests.world import share
 
 TOKEN = Keys(bytes(32)).sandbox_token(UUID(int=7), 3)
@@ -160,7 +160,7 @@ async def test_sandbox_knows_its_secrets(world, ada, bob, apollo, masks):
     await keep(world, ada, CredentialKind.GITHUB, "ghp_of_ada_of_ada")
     await keep(world, ada, CredentialKind.ANTHROPIC, "sk-ant-of-ada")
     await keep(world, bob, CredentialKind.GITHUB, "ghp_of_bob_of_bob")
-    one = await worker(ada, apollo)
+    one = await box(ada, apollo)
     of_server = {"sk-ant-of-the-server", "sk-ant-oat-of-the-server", "git-password-of-the-server"}
     assert await known(world, masks, one.sandbox) == {one.token, "ghp_of_ada_of_ada", "sk-ant-of-ada"} | of_server
 
@@ -170,13 +170,13 @@ async def test_task_of_a_member_knows_both_users(world, ada, bob, apollo, masks)
     await share(ada, apollo, bob)
     await keep(world, ada, CredentialKind.GITHUB, "ghp_of_ada_of_ada")
     await keep(world, bob, CredentialKind.GITHUB, "ghp_of_bob_of_bob")
-    one = await worker(bob, apollo)
+    one = await box(bob, apollo)
     assert {"ghp_of_ada_of_ada", "ghp_of_bob_of_bob"} <= await known(world, masks, one.sandbox)
 
 
 async def test_new_credential_is_masked_at_once(world, ada, apollo, masks):
     """The moment it is set, without waiting; the one it replaces stays masked, for the sandbox may have seen it."""
-    one = await worker(ada, apollo)
+    one = await box(ada, apollo)
     await keep(world, ada, CredentialKind.GITHUB, "ghp_first_first")
     assert "ghp_first_first" in await known(world, masks, one.sandbox)
     await keep(world, ada, CredentialKind.GITHUB, "ghp_second_second")
@@ -188,5 +188,5 @@ async def test_credential_that_cannot_be_read_stops_nobody(world, ada, apollo, m
     await keep(world, ada, CredentialKind.GITHUB, "ghp_of_ada_of_ada")
     async with world.server.db.writing() as session:
         await session.execute(text("UPDATE credentials SET sealed = '\\x00'"))
-    one = await worker(ada, apollo)
+    one = await box(ada, apollo)
     assert one.token in await known(world, masks, one.sandbox)
