@@ -11,15 +11,14 @@ import orjson
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from app import auth, budgets, credentials, prices, transactions, usage
+from app import admission
 from app.auth import Credentials, Principal
 from app.bodies import Body, ClientGone
 from app.bus import Bus
-from app.db import Database, DatabaseUnavailable
-from app.enums import CredentialKind, PrincipalKind
+from app.db import Database
+from app.enums import PrincipalKind
 from app.errors import AppError, BudgetExhausted, Forbidden, Unavailable
-from app.metering import Meter
-from app.prices import Tokens
+from app.ledger import Ledger
 from app.secrets import Keys
 from app.upstream import Headers, Upstream, answer_headers
 
@@ -28,11 +27,7 @@ BODY_BYTES = 32 << 20  # as the model's own API
 OF_A_SANDBOX = 8  # calls at once
 TIMEOUT = httpx.Timeout(connect=10, read=600, write=60, pool=10)
 LIMITS = httpx.Limits(max_connections=2_000, max_keepalive_connections=200, keepalive_expiry=60)
-SETTLED_SECONDS = 1.0  # how long the end of an answer waits for its usage to be written down
-SETTLE_TRIES = 300
-SETTLE_PAUSE_SECONDS = 1.0
-LAST_SETTLE_SECONDS = 5.0
-FINAL = {b"x-should-retry": b"false"}  # the agent's program obeys it, and asks some ten times without it
+FINAL = {b"x-should-retry": b"false"}  # the agent's program obeys it, and asks for twelve minutes without it
 BROKEN = "The model's answer broke off."
 
 Authenticate = Callable[[Credentials], Awaitable[Principal]]
@@ -57,23 +52,31 @@ class Refused(AppError):
 class Gateway:
     """The ASGI application behind /model."""
 
-    def __init__(self, upstream: Upstream, *, db: Database, bus: Bus, keys: Keys, authenticate: Authenticate) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        db: Database,
+        bus: Bus,
+        keys: Keys,
+        authenticate: Authenticate,
+        allow_unisolated: bool,
+    ) -> None:
         self.upstream = upstream
         self._db = db
-        self._bus = bus
         self._keys = keys
         self._authenticate = authenticate
+        self._allow_unisolated = allow_unisolated
+        self._ledger = Ledger(db, bus)
         self._client: httpx.AsyncClient | None = None
         self._open: Counter[UUID] = Counter()
-        self._settling: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Calls are forwarded in here. At its end what was used is written down, as far as the time allows."""
-        async with httpx.AsyncClient(timeout=TIMEOUT, limits=LIMITS, trust_env=False) as self._client:
+        client = httpx.AsyncClient(timeout=TIMEOUT, limits=LIMITS, trust_env=False)
+        async with self._ledger.running(), client as self._client:
             yield
-        if self._settling:
-            await asyncio.wait(self._settling, timeout=LAST_SETTLE_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call(scope, receive, send)
@@ -112,11 +115,14 @@ class Gateway:
             self._open -= Counter([sandbox_id])  # who has none left is dropped
 
     async def _admit(self, sandbox_id: UUID) -> str | None:
-        """The user's own key, if there is one; refused when the project has no money left."""
         async with self._db.writing() as session:
-            await budgets.require(session, sandbox_id)
-            payer = await usage.payer(session, sandbox_id)
-            return await credentials.use(session, self._keys, payer, CredentialKind.ANTHROPIC)
+            return await admission.admit(
+                session,
+                sandbox_id,
+                keys=self._keys,
+                upstream=self.upstream,
+                allow_unisolated=self._allow_unisolated,
+            )
 
     async def _relay(self, call: "Call", sandbox_id: UUID, url: str, headers: Headers) -> None:
         """Until the answer is complete, or its client leaves: then nobody pays for the rest of it."""
@@ -139,41 +145,21 @@ class Gateway:
         except httpx.TransportError as error:
             log.warning("model_unreachable", error=type(error).__name__)
             raise Refused(502, "overloaded_error", "The model cannot be reached right now.") from error
-        meter = Meter()
+        tab = self._ledger.open(sandbox_id)
         try:
-            await call.start(response.status_code, answer_headers(response.headers.raw))
+            final = FINAL.items() if response.status_code in {401, 403} else ()
+            await call.start(response.status_code, [*answer_headers(response.headers.raw), *final])
             async for chunk in response.aiter_raw():
-                meter.feed(chunk)
+                tab.feed(chunk)
                 await call.write(chunk)
+            call.broken = call.streams and not tab.meter.ended  # also where a proxy ended it properly
         except httpx.TransportError as error:
             log.warning("model_broke_off", error=type(error).__name__)
             call.broken = True
         finally:
             await response.aclose()
-            await self._settle(sandbox_id, meter)
+            await tab.close()
         await call.end()
-
-    async def _settle(self, sandbox_id: UUID, meter: Meter) -> None:
-        """Write down what was used. The next call then finds it; when the database is away, this one does not wait."""
-        if meter.usage == Tokens():
-            return
-        task = asyncio.create_task(self._add(sandbox_id, meter))
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
-        await asyncio.wait({task}, timeout=SETTLED_SECONDS)
-
-    async def _add(self, sandbox_id: UUID, meter: Meter) -> None:
-        cost = prices.cost_micro_usd(meter.model, meter.usage)
-        for _ in range(SETTLE_TRIES):
-            try:
-                async with transactions.begin(self._db, self._bus, auth.SYSTEM, request_id="gateway") as tx:
-                    await usage.add(tx, sandbox_id, meter.usage, cost)
-                    await budgets.warn(tx, sandbox_id)
-            except DatabaseUnavailable:
-                await asyncio.sleep(SETTLE_PAUSE_SECONDS)
-            else:
-                return
-        log.error("usage_lost", sandbox=str(sandbox_id), cost_micro_usd=cost)
 
 
 class Call:
@@ -188,7 +174,7 @@ class Call:
         self.broken = False  # the answer ended before it was complete
         self._send = send
         self._started = False
-        self._events = False
+        self.streams = False  # the answer is one of events
         self._tail = b""
 
     @property
@@ -211,7 +197,7 @@ class Call:
 
     async def start(self, status: int, headers: Headers) -> None:
         self._started = True
-        self._events = dict(headers).get(b"content-type", b"").startswith(b"text/event-stream")
+        self.streams = dict(headers).get(b"content-type", b"").startswith(b"text/event-stream")
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, chunk: bytes) -> None:
@@ -221,7 +207,7 @@ class Call:
     async def end(self) -> None:
         """Between two events a break can be told, as the model's API does; elsewhere the connection breaks too."""
         if self.broken:
-            if not self._events or self._tail not in {b"", b"\n\n"}:
+            if not self.streams or self._tail not in {b"", b"\n\n"}:
                 return
             await self.write(b"event: error\ndata: " + Refused(502, "overloaded_error", BROKEN).body + b"\n\n")
         await self._send({"type": "http.response.body"})

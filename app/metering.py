@@ -15,19 +15,25 @@ FIELDS = {
     "cache_read_input_tokens": "cache_read",
     "cache_creation_input_tokens": "cache_write",
 }
-TELLING = (b'"message_', b'"error"')  # what a line has that tells anything
+TELLING = (b'"message_', b'"content_block_delta"', b'"error"')  # what a line has that tells anything
+SAYING = ("text", "thinking", "partial_json")  # where a piece of the answer has its words
+BYTES_OF_A_TOKEN = 4  # about as many as in English and in code
 
 
 class Meter:
     """Counts one answer, streamed or whole.
 
-    Counts are cumulative within an answer, so the largest that was told holds; an answer that was cut keeps what it
-    told so far. Input of any shape is taken: what makes no sense counts nothing. Memory is bounded, work is linear.
+    Counts are cumulative within an answer, so the largest that was told holds. How much it wrote an answer tells only
+    in its end. Until then it is estimated from its words, four bytes of UTF-8 to a token, and never less than what was
+    told; an answer that was cut keeps that. Input of any shape is taken: what makes no sense counts nothing. Memory is
+    bounded, work is linear.
     """
 
     def __init__(self) -> None:
         self._model = ""
         self._counts = dict.fromkeys(FIELDS.values(), 0)
+        self._counted_output = 0  # up to which the answer itself has counted
+        self._said_bytes = 0  # since then
         self._ended = False
         self._rest = bytearray()  # of a line that has not ended, or of an answer in one piece
         self._whole: bool | None = None  # an answer in one piece; None as long as nothing tells
@@ -58,7 +64,8 @@ class Meter:
     @property
     def usage(self) -> Tokens:
         self._read_whole()
-        return Tokens(**self._counts)
+        estimated = self._counted_output - -self._said_bytes // BYTES_OF_A_TOKEN
+        return Tokens(**self._counts | {"output": max(self._counts["output"], estimated)})
 
     @property
     def model(self) -> str:
@@ -98,13 +105,24 @@ class Meter:
         kind = event.get("type") if isinstance(event, dict) else None
         if kind == "message_start":
             self._count(event.get("message"))
+        elif kind == "content_block_delta":
+            self._hear(event.get("delta"))
         elif kind == "message_delta":
+            told = self._counts["output"]
             self._count(event)
+            if self._counts["output"] > told:
+                self._counted_output, self._said_bytes = self._counts["output"], 0
         elif kind == "message":
             self._count(event)
             self._ended = True
         elif kind in ("message_stop", "error"):
             self._ended = True
+
+    def _hear(self, piece: Any) -> None:
+        for name in SAYING:
+            words = piece.get(name) if isinstance(piece, dict) else None
+            if isinstance(words, str):
+                self._said_bytes += len(words.encode())
 
     def _count(self, told: Any) -> None:
         if not isinstance(told, dict):

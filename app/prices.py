@@ -22,6 +22,14 @@ class Tokens:
     def prompt(self) -> int:
         return self.input + self.cache_read + self.cache_write
 
+    def __sub__(self, other: "Tokens") -> "Tokens":
+        return Tokens(
+            input=self.input - other.input,
+            output=self.output - other.output,
+            cache_read=self.cache_read - other.cache_read,
+            cache_write=self.cache_write - other.cache_write,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Price:

@@ -47,18 +47,19 @@ class Upstream:
         )
 
     def address(self, path: str, query: bytes, secret: str | None) -> str:
-        url = self.stand_in if self.stand_in and not self._key(secret) else self.url
+        url = self.stand_in if self.stand_in and not self.is_real(secret) else self.url
         asked = f"?{query.decode('latin-1')}" if query else ""
         return f"{url.rstrip('/')}/{path}{asked}"
 
-    def _key(self, secret: str | None) -> str | None:
-        return secret or self.api_key or self.auth_token
+    def is_real(self, secret: str | None) -> bool:
+        """Whether there is a key for the model that this secret's owner, or nobody's, is answered with."""
+        return bool(secret or self.api_key or self.auth_token)
 
     def request_headers(self, given: Iterable[tuple[bytes, bytes]], secret: str | None) -> Headers:
         """What goes up: the caller's own without its token, and a key: the user's `secret`, else the server's."""
         kept = [(name, value) for name, value in given if _goes_up(name)]
         kept.append((b"accept-encoding", b"identity"))  # so that usage can be read as it passes
-        if self.stand_in and not self._key(secret):
+        if self.stand_in and not self.is_real(secret):
             return [*kept, (b"x-api-key", SCRIPTED_KEY.encode())]
         token = None if secret or self.api_key else self.auth_token
         key = secret or self.api_key or token

@@ -89,6 +89,10 @@ def delta(output_tokens: int) -> bytes:
     return event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": output_tokens})
 
 
+def said(text: str) -> bytes:
+    return event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+
+
 STOP = event("message_stop")
 
 

@@ -249,6 +249,15 @@ async def test_break_in_an_event(api, mine):
     assert (await mine.read()).input_tokens == 1_000
 
 
+@pytest.mark.parametrize(("status", "final"), [(401, True), (403, True), (429, False), (529, False)])
+async def test_refused_keys(api, mine, status, final):
+    """A key that the model refuses is refused the next time too, and the agent's program is told not to ask again."""
+    api.answers(b"{}", status=status, media="application/json")
+    answer = await call(mine)
+    assert answer.status_code == status
+    assert (answer.headers.get("x-should-retry") == "false") is final
+
+
 async def test_unreachable(world, mine):
     """Without an upstream the agent is told something after which it tries again."""
     async with model_api.serving() as gone:

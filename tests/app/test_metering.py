@@ -79,6 +79,27 @@ def test_counts_as_it_flows():
     assert meter.ended
 
 
+def test_words_are_estimated_until_they_are_counted():
+    """Four bytes are a token, whichever way they are said; the answer's own count comes in their place."""
+    block = {"type": "input_json_delta", "partial_json": "é" * 20}
+    meter = metered(start(), said("x" * 399), event("content_block_delta", delta=block))
+    assert meter.usage.output == 110
+    meter.feed(event("content_block_delta", delta={"type": "thinking_delta", "thinking": "y" * 40}))
+    assert meter.usage.output == 120
+    meter.feed(delta(output_tokens=90))
+    assert meter.usage == COUNTED
+    meter.feed(said("z" * 8))
+    assert meter.usage.output == 92
+
+
+@pytest.mark.parametrize("piece", [{"text": 7}, {"text": None}, [], None, "text", {"signature": "x" * 99}])
+def test_what_is_no_word_is_not_estimated(piece):
+    """And no estimate is below what was told."""
+    meter = metered(start({"output_tokens": 5}), said("x"), event("content_block_delta", delta=piece))
+    assert meter.usage.output == 5
+    assert metered(start(), said("x" * 40), delta(output_tokens=None)).usage.output == 10
+
+
 def test_the_largest_count_holds():
     """Counts are cumulative; a provider that knows the input only in the end, or repeats it as 0, is understood."""
     late = metered(start({"input_tokens": 0, "output_tokens": 0}), delta(input_tokens=50, output_tokens=9))

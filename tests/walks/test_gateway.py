@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from demo import model
 from orchestrator.providers import Tier
 from tests import world as w
-from tests.servers import cloned, until
+from tests.databases import cloned
+from tests.servers import until
 from tests.traces import files, processes, sampled, stored
 from tests.worker.plane import listening
 from tests.works import working
