@@ -1,12 +1,26 @@
 """The scalars beyond GraphQL's own."""
 
+import math
 import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NewType
 
 import strawberry
+from graphql import (
+    EnumValueNode,
+    FloatValueNode,
+    GraphQLError,
+    IntValueNode,
+    ListValueNode,
+    ObjectValueNode,
+    ValueNode,
+    value_from_ast_untyped,
+)
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
+
+LONGEST_DIGITS = 4_000  # Python reads a few more
 
 
 def _parsed(value: Any) -> datetime:
@@ -19,6 +33,29 @@ def _parsed(value: Any) -> datetime:
     return moment.astimezone(UTC)
 
 
+def _parsed_literal(node: ValueNode, variables: Mapping[str, Any] | None = None) -> Any:
+    """What a document spells out is held to what its variables are: JSON has no names, and every number ends."""
+    _require_json(node)
+    return value_from_ast_untyped(node, dict(variables) if variables else None)
+
+
+def _require_json(node: ValueNode) -> None:
+    if isinstance(node, EnumValueNode):
+        raise GraphQLError(f"JSON has no {node.value}; a text stands in quotes.", node)
+    if isinstance(node, FloatValueNode) and not math.isfinite(float(node.value)):
+        raise GraphQLError(f"{node.value} is larger than any number in JSON.", node)
+    if isinstance(node, IntValueNode) and len(node.value) > LONGEST_DIGITS:
+        raise GraphQLError(f"A whole number has {LONGEST_DIGITS:,} digits at most.", node)
+    for inner in _parts(node):
+        _require_json(inner)
+
+
+def _parts(node: ValueNode) -> Sequence[ValueNode]:
+    if isinstance(node, ObjectValueNode):
+        return [field.value for field in node.fields]
+    return node.values if isinstance(node, ListValueNode) else ()
+
+
 # What stands in the types; any value that JSON has.
 JSON = NewType("JSON", object)
 
@@ -26,6 +63,7 @@ Json = strawberry.scalar(
     name="JSON",
     description="Any value that JSON has: an object, a list, text, a number, true, false or null.",
     parse_value=lambda value: value,
+    parse_literal=_parsed_literal,
     serialize=lambda value: value,
 )
 

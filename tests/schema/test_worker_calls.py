@@ -283,3 +283,38 @@ async def test_a_worker_reads_itself_and_nothing_that_leads_away(box):
         chosen = built.selection("Sandbox", only=name)
         answer = await box(f"{{ viewer {{ kind user {{ id }} sandbox {{ {chosen} }} }} }}")
         assert answer.codes == (["FORBIDDEN"] if name in ("project", "task") else []), (name, answer.body)
+
+
+SPELLED_OUT = """mutation{} {{ reportEvents(input: {{events: [
+  {{producerSeq: 1, type: LOG, occurredAt: "2026-01-31T12:00:00Z", payload: {}}}]}}) {{ acceptedThrough }} }}"""
+
+
+@pytest.mark.parametrize(
+    ("literal", "said"),
+    [
+        ("1e999", "1e999 is larger"),
+        ("{a: [{b: -1e999}]}", "-1e999 is larger"),
+        ("NaN", "JSON has no NaN"),
+        ("[Infinity]", "JSON has no Infinity"),
+        ("9" * 4_001, "4,000 digits"),
+        ("[" * 300 + "]" * 300, "nested too deeply"),
+    ],
+    ids=["endless", "within", "NaN", "a name", "digits", "levels"],
+)
+async def test_a_literal_that_is_no_json_is_refused(ada, apollo, box, literal, said):
+    """In the document itself as in variables; nothing of it is stored."""
+    answer = await box(SPELLED_OUT.format("", literal))
+    [error] = answer.errors
+    assert error["extensions"]["code"] in {"BAD_USER_INPUT", "COST_EXCEEDED"}
+    assert said in error["message"]
+    assert await reported(ada, box) == []
+
+
+async def test_a_literal_is_taken_as_json(ada, box):
+    """Numbers of any size, lists, objects, and variables among them."""
+    spelled = '{a: $a, b: [1, -2.5, 1e3, "x", true, null], c: {d: 18446744073709551615}, e: %s}'
+    answer = await box(SPELLED_OUT.format("($a: JSON)", spelled % ("9" * 400)), a={"inner": [1]})
+    assert (answer.errors, answer.data["reportEvents"]["acceptedThrough"]) == ([], 1)
+    [event] = await reported(ada, box)
+    data = {"a": {"inner": [1]}, "b": [1, -2.5, 1000, "x", True, None], "c": {"d": 2**64 - 1}, "e": "9" * 400}
+    assert event["payload"] == data
