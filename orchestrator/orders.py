@@ -14,6 +14,7 @@ from app.enums import EgressPolicy, PermissionMode
 from app.errors import LimitReached, RepositoryRefused
 from app.models import Sandbox
 from app.settings import DEFAULT_PORTS
+from orchestrator import instructions
 from orchestrator.archive import worker_archive
 from orchestrator.providers import Order, OrderRefused, Tier
 from orchestrator.site import Site
@@ -24,6 +25,12 @@ RESUME = ".omoi/resume"
 DESCRIPTION = ".omoi/description.md"
 PROMPT_BYTES = 60_000  # Linux takes 128 KiB in one variable
 DATA_BYTES = 8_000  # of each description in the task's data; the prompt has it all
+PATIENCE = {  # of an agent whose model is away: some twelve minutes, less than a silence that ends the attempt
+    "CLAUDE_CODE_RETRY_WATCHDOG": "1",  # its program then asks more than 15 times
+    "CLAUDE_CODE_RETRY_WATCHDOG_MAX_WAIT_MS": "720000",  # for a model that is overloaded
+    "CLAUDE_CODE_RETRY_WATCHDOG_MAX_USAGE_LIMIT_WAIT_MS": "720000",
+    "CLAUDE_CODE_MAX_RETRIES": "25",  # of a model that fails or is not reached; the pauses grow to half a minute
+}
 MARGIN_SECONDS = 600.0  # beyond its time, before the provider removes what everybody forgot
 
 log = structlog.get_logger()
@@ -39,7 +46,8 @@ _PERMISSIONS = {
 async def compose(site: Site, sandbox: Sandbox) -> Order:
     """The whole order; OrderRefused when there can be none."""
     async with site.change("launch") as tx:
-        briefing = await attempts.brief(tx, sandbox.id, server_has_key=site.settings.has_model_key)
+        exposed = site.provider.capabilities().tier is Tier.PROCESS
+        briefing = await attempts.brief(tx, sandbox.id, server_has_key=site.settings.has_model_key, exposed=exposed)
     _require_isolation(site, briefing)
     callback = site.provider.capabilities().callback_url
     try:
@@ -48,6 +56,8 @@ async def compose(site: Site, sandbox: Sandbox) -> Order:
         raise OrderRefused(refusal.message) from refusal
     resumed, given = await _resumed(site, briefing)
     resources = briefing.settings.resources
+    # What nobody vouched for may be named after a host of the server's own network.
+    host, is_vouched = _repository_host(briefing, remote), briefing.project.repository_vouched
     return Order(
         name=sandbox.name,
         labels=labels(site, sandbox),
@@ -58,7 +68,8 @@ async def compose(site: Site, sandbox: Sandbox) -> Order:
         disk_gb=resources.disk_gb,
         snapshot=resources.snapshot,
         image=resources.image,
-        reachable=_reachable(site, briefing, remote, callback),
+        reachable=(*(host if is_vouched else ()), *_registries(site, briefing)),
+        reachable_in_public=() if is_vouched else host,
         open_network=briefing.settings.egress is EgressPolicy.OPEN,
         life_seconds=site.settings.task_seconds + MARGIN_SECONDS,
     )
@@ -73,9 +84,10 @@ def labels(site: Site, sandbox: Sandbox) -> Mapping[str, str]:
 
 
 def _require_isolation(site: Site, briefing: Briefing) -> None:
-    """Without walls around it only the scripted model may work, unless the operator says otherwise."""
-    exposed = site.provider.capabilities().tier is Tier.PROCESS
-    if exposed and briefing.real_model and not site.settings.allow_unisolated:
+    """Without walls around it only the scripted model may work, unless the operator says otherwise. The gateway asks
+    again, for a key may come later.
+    """
+    if briefing.sandbox.exposed and briefing.real_model and not site.settings.allow_unisolated:
         raise OrderRefused(
             f"This machine cannot isolate sandboxes ({site.provider.capabilities().note}), and a real model would work "
             "here. Set OMOI_ALLOW_UNISOLATED=true to let it."
@@ -93,6 +105,7 @@ def _environment(site: Site, briefing: Briefing, callback: str, remote: str | No
         "GITHUB_REPO_OWNER": project.repository_owner,
         "GITHUB_REPO_NAME": project.repository_name,
         "REPO_URL": remote,
+        "OMOI_GIT_DOOR": "1" if _is_served(briefing, remote) else None,
         "BRANCH_NAME": sandbox.branch,
         "BASE_BRANCH": project.default_branch if remote else None,
         "TASK_DESCRIPTION": _prompt(_description(briefing)),
@@ -102,6 +115,7 @@ def _environment(site: Site, briefing: Briefing, callback: str, remote: str | No
         "OMOI_SANDBOX_TOKEN": site.keys.sandbox_token(sandbox.id, sandbox.attempt),
         "MODEL": briefing.settings.model or site.settings.model,
         "PERMISSION_MODE": _PERMISSIONS[briefing.settings.permission_mode],
+        **PATIENCE,
         **site.worker_environment,
     }
     return {name: value for name, value in told.items() if value}
@@ -153,19 +167,33 @@ def _data(briefing: Briefing) -> Mapping[str, Any]:
         "checks": list(settings.checks),
         "maxTurns": settings.max_turns,
         "enableSkills": settings.enable_skills,
-        "enableSubagents": settings.enable_subagents,
+        "subagents": instructions.SUBAGENTS if settings.enable_subagents else {},
+        "guide": instructions.guide(briefing.sandbox.branch, settings.checks),
         "author": AUTHOR,
+        "commitMessage": _commit_message(briefing),
     }
 
 
-def _reachable(site: Site, briefing: Briefing, remote: str | None, callback: str) -> Sequence[str]:
-    hosts: list[str] = []
-    if remote and not remote.startswith(callback):
-        parts = urlsplit(remote)
-        hosts.append(f"{parts.hostname}:{parts.port or DEFAULT_PORTS[parts.scheme]}")
-    if briefing.settings.egress is not EgressPolicy.OFFLINE:
-        hosts += site.settings.registries
-    return hosts
+def _commit_message(briefing: Briefing) -> str:
+    title = " ".join(briefing.ticket.title.split())
+    return f"{title}\n\nTicket #{briefing.ticket.number}, task {ids.encode('task', briefing.task.id)}"
+
+
+def _is_served(briefing: Briefing, remote: str | None) -> bool:
+    """Behind this server's own git door: then the remote is not the address that the project names."""
+    return remote != briefing.project.clone_url
+
+
+def _repository_host(briefing: Briefing, remote: str | None) -> Sequence[str]:
+    if not remote or _is_served(briefing, remote):
+        return ()
+    parts = urlsplit(remote)
+    name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return (f"{name}:{parts.port or DEFAULT_PORTS[parts.scheme]}",)
+
+
+def _registries(site: Site, briefing: Briefing) -> Sequence[str]:
+    return () if briefing.settings.egress is EgressPolicy.OFFLINE else site.settings.registries
 
 
 async def _resumed(site: Site, briefing: Briefing) -> tuple[dict[str, str], dict[str, bytes]]:

@@ -10,7 +10,7 @@ import httpx
 from worker.delivery import Delivery, Inbox
 from worker.orders import Orders
 from worker.run import Run
-from worker.server import TIMEOUT_SECONDS, Over, Server
+from worker.server import TIMEOUT_SECONDS, Over, Server, insist
 from worker.spool import Spool
 
 LEAVE_SECONDS = 8.0  # for the last words of a worker that was asked to leave
@@ -21,11 +21,12 @@ async def main(orders: Orders) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
     async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS) as http:
         server = Server(orders.callback_url, orders.token, http)
-        delivery = Delivery(spool, server, inbox, heartbeat_seconds=orders.heartbeat_seconds)
+        delivery = Delivery(spool, server, inbox)
         try:
             async with asyncio.TaskGroup() as group:
                 sending = group.create_task(delivery.run())
-                others = [group.create_task(each) for each in (delivery.beat(), inbox.listen(server), leave.wait())]
+                loops = delivery.beat(orders.heartbeat_seconds), insist(inbox.listen, server), leave.wait()
+                others = [group.create_task(loop) for loop in loops]
                 if spool.report is None:
                     spool.finish(await Run(orders, spool, inbox, delivery).attempt(leave))
                 await asyncio.wait({sending, others[-1]}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,11 +1,10 @@
 """What goes between worker and server: the spool to it, in order, however long it is away; messages from it, once."""
 
 import asyncio
-import contextlib
 from collections import deque
 from typing import Any
 
-from worker.server import ACKNOWLEDGE, FINISH, REPORT, Over, Server, Unreachable, pauses
+from worker.server import ACKNOWLEDGE, FINISH, REPORT, Over, Refused, Server, Unreachable, insist
 from worker.spool import Spool
 
 COLLECT_SECONDS = 0.1
@@ -31,20 +30,15 @@ class Inbox:
                 self.news.set()
 
     async def listen(self, server: Server) -> None:
-        """Keeps the subscription open. Raises Over. While it is closed the answers to reports carry the same."""
-        attempts = pauses()
-        while True:
-            with contextlib.suppress(Unreachable):
-                async for answer in server.inbox():
-                    attempts = pauses()
-                    self.hear(answer)
-            await asyncio.sleep(next(attempts))
+        """Until its connection ends. As long as there is none the answers to reports carry the same."""
+        async for answer in server.inbox():
+            self.hear(answer)
+        raise Unreachable("the inbox was closed")
 
 
 class Delivery:
-    def __init__(self, spool: Spool, server: Server, inbox: Inbox, *, heartbeat_seconds: float) -> None:
+    def __init__(self, spool: Spool, server: Server, inbox: Inbox) -> None:
         self._spool, self._server, self._inbox = spool, server, inbox
-        self._heartbeat_seconds = heartbeat_seconds
         self._acknowledgements: deque[dict[str, Any]] = deque()
 
     def acknowledge(self, message_id: str, turn: int) -> None:
@@ -53,35 +47,25 @@ class Delivery:
 
     async def run(self) -> None:
         """Returns when the finish report was taken. Raises Over."""
-        attempts, finished = pauses(), False
-        while not finished:
-            try:
-                finished = await self._step()
-                attempts = pauses()
-            except Unreachable as error:
-                await asyncio.sleep(error.retry_after + next(attempts))
+        while not await insist(self._step):
+            pass
 
-    async def beat(self) -> None:
+    async def beat(self, pause_seconds: float) -> None:
         """Says that the worker lives, whatever else is said or not. Raises Over."""
         while True:
-            with contextlib.suppress(Unreachable):
-                await self._report([])
-            await asyncio.sleep(self._heartbeat_seconds)
+            await insist(self._report, [])
+            await asyncio.sleep(pause_seconds)
 
     async def _step(self) -> bool:
         """Tell what comes next, or wait for it. True when all was told."""
         self._spool.news.clear()
+        await self._upload()
         if events := self._spool.read(count=BATCH_EVENTS, size_bytes=BATCH_BYTES):
-            await self._upload(events[-1]["producerSeq"])
-            answer = await self._report(events)
-            if answer["acceptedThrough"] < events[0]["producerSeq"]:
-                raise Over(f"nothing was accepted: {answer['errors']}") if answer["errors"] else Unreachable("nothing")
-            self._spool.accept(answer["acceptedThrough"])
+            await self._deliver(events)
         elif self._acknowledgements:
             await self._server.ask(ACKNOWLEDGE, self._acknowledgements[0])
             self._acknowledgements.popleft()
         elif self._spool.report is not None:
-            await self._upload(self._spool.last + 1)
             await self._server.ask(FINISH, self._spool.report)
             return True
         else:
@@ -89,12 +73,36 @@ class Delivery:
             await asyncio.sleep(0 if self._spool.report else COLLECT_SECONDS)
         return False
 
+    async def _deliver(self, events: list[dict[str, Any]]) -> None:
+        """One that the server will never take is left out. Where it does not say which it is, fewer are tried."""
+        first = events[0]["producerSeq"]
+        try:
+            answer = await self._report(events)
+            through, why = answer["acceptedThrough"], "; ".join(error["message"] for error in answer["errors"])
+        except Refused as error:
+            if len(events) > 1:
+                await self._deliver(events[: len(events) // 2])
+                return
+            through, why = first - 1, str(error)
+        if through >= first:
+            self._spool.accept(through)
+        elif not why:
+            raise Unreachable("nothing was taken")
+        elif through != first - 1 or "leftOut" in events[0]["payload"]:
+            raise Over(f"nothing was accepted: {why}")
+        else:
+            self._spool.leave_out(events[0], why)
+
     async def _report(self, events: list[dict[str, Any]]) -> dict[str, Any]:
-        answer = await self._server.ask(REPORT, {"events": events, "heartbeat": True})
+        answer: dict[str, Any] = await self._server.ask(REPORT, {"events": events, "heartbeat": True})
         self._inbox.hear(answer)
         return answer
 
-    async def _upload(self, through: int) -> None:
-        while blob := self._spool.blob(through):
-            await self._server.put_blob(*blob)
-            self._spool.drop_blob(blob[0])
+    async def _upload(self) -> None:
+        """Blobs go ahead of the events that name them."""
+        while blob := self._spool.blob():
+            try:
+                await self._server.put_blob(*blob)
+                self._spool.drop_blob(blob[0])
+            except Refused as error:
+                self._spool.cut(blob[0], str(error))

@@ -42,7 +42,7 @@ class Edits:
         """What has changed since the last time, in one file or in all. A file that git ignores never has."""
         async with self._lock:
             one = ("--", f":(literal){path}") if path else ()
-            await self._git("add", "-A", *one, failing=bool(path))  # which refuses a file outside, or ignored
+            await self._git("add", "-A", "--ignore-errors", *one, failing=True)  # a file outside, ignored, unreadable
             before, self.tree = self.tree, (await self._git("write-tree")).strip()
             return [] if before == self.tree else await self._changes(before)
 

@@ -9,25 +9,25 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from worker.orders import Orders
-from worker.server import pauses
+from worker.server import PATIENCE_SECONDS, pauses
 
 UNPROXIED = ("NO_PROXY", "no_proxy")
 LARGEST_OUTPUT_BYTES = 64 << 20
 LOOK_SECONDS = 0.5
-CHECK_SECONDS = 1200.0
 LONGEST_COMMAND_SECONDS = 1800.0
-LONGEST_ABSENCE_SECONDS = 1800.0  # for so long a remote that does not answer is tried again
+LONGEST_ABSENCE_SECONDS = 600.0  # for so long a remote that does not answer is tried again
 PUSH_ATTEMPTS = 4
-DENIED = re.compile(r"Authentication failed|could not read (Username|Password)|terminal prompts disabled|error: 40[13]")
+DENIED = re.compile("Authentication failed|prompts disabled|error: 40[13]|repository .* not found")  # whoever may not
+FINAL = re.compile(r"error: 4(?!08|29)\d\d")
 AWAY = re.compile(
-    r"Could ?n[o']t (resolve|connect)|Failed to connect|Connection (refused|reset|timed out|was reset)|Empty reply"
-    r"|error: 5\d\d|early EOF|hung up unexpectedly|RPC failed|timed out|Operation too slow|Recv failure|Send failure"
+    r"not resolve|onnect to|Connection (refused|(was )?reset)|Empty reply|early EOF|hung up unexpectedly|RPC failed"
+    r"|timed out|too slow|(Recv|Send) failure|(error:|response|code) (408|429|5\d\d)"
 )
 BEHIND = re.compile(r"\[(remote )?rejected\].*(fetch first|non-fast-forward|cannot lock ref|failed to update ref)")
 OWN = {"credential.helper": "", "core.quotePath": "false", "gc.auto": "0"}  # the first forgets any other helper
@@ -37,14 +37,14 @@ IGNORED = "__pycache__/\n*.pyc\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\n.ven
 
 
 class GitFailed(Exception):
-    """A git command ended badly; the sentence is git's own last one."""
+    """A git command ended badly; the sentence is git's own last one, after what the remote had to say."""
 
     def __init__(self, command: str, said: str) -> None:
-        self.said = said
+        self.said = said = re.sub(r"//[^/@\s]+@", "//", said)  # no user and no password
         self.denied = bool(DENIED.search(said))
-        self.away = not self.denied and bool(AWAY.search(said))
-        lines = [line for line in said.strip().splitlines() if not line.startswith("hint:")]
-        super().__init__(f"git {command}: {(lines or ['it failed'])[-1].strip()}")
+        self.away = not (self.denied or FINAL.search(said)) and bool(AWAY.search(said))
+        *lines, last = [s.strip() for s in said.strip().splitlines() if not s.startswith("hint:")] or ["it failed"]
+        super().__init__(" ".join([f"git {command}:", *[s for s in lines if s.startswith("remote:")][-5:], last]))
 
 
 def environment(orders: Orders) -> dict[str, str]:
@@ -55,12 +55,11 @@ def environment(orders: Orders) -> dict[str, str]:
     helper = f"credential.{address.scheme}://{address.netloc.rpartition('@')[2]}.helper"
     proxied = " ".join(f"{name}={shlex.quote(orders.environ.get(name, ''))}" for name in UNPROXIED)
     program = f"{proxied} PYTHONPATH={shlex.quote(str(Path(__file__).parents[1]))} {shlex.quote(sys.executable)}"
-    config = {**OWN, **SLOW, "core.excludesFile": str(ignored), helper: f"!{program} -m worker.server"}
+    author = {f"user.{key}": value for key, value in orders.data["author"].items()}
+    config = {**OWN, **SLOW, **author, "core.excludesFile": str(ignored), helper: f"!{program} -m worker.server"}
     environ = {**orders.environ, **SETTINGS, "GIT_CONFIG_COUNT": str(len(config))}
     for place, (key, value) in enumerate(config.items()):
         environ |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
-    for key, value in orders.data["author"].items():
-        environ |= {f"GIT_AUTHOR_{key.upper()}": value, f"GIT_COMMITTER_{key.upper()}": value}
     return environ
 
 
@@ -71,15 +70,23 @@ class Done(NamedTuple):
     err: str
 
 
-async def command(*words: str, cwd: Path, env: Mapping[str, str], seconds: float, apart: bool = False) -> Done:
+async def command(*words: str, cwd: Path, env: Mapping[str, str], seconds: float = 1200.0, apart: bool = False) -> Done:
     """Run it to its end. It speaks to files, not pipes: what it leaves in the background holds up nothing."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = await asyncio.create_subprocess_exec(
             *words, cwd=cwd, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err if apart else out,
             start_new_session=True,
         )  # fmt: skip
+        ended = f"It was ended after {seconds:.0f} s."
         try:
-            ended = await _end(process, out.fileno(), seconds)
+            for _ in range(1 + int(seconds / LOOK_SECONDS)):
+                if os.fstat(out.fileno()).st_size > LARGEST_OUTPUT_BYTES:
+                    ended = f"It was ended because it said more than {LARGEST_OUTPUT_BYTES >> 20} MiB."
+                    break
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), min(LOOK_SECONDS, seconds))
+                    ended = ""
+                    break
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -88,24 +95,14 @@ async def command(*words: str, cwd: Path, env: Mapping[str, str], seconds: float
         return Done(code, ended, said[0], said[1])
 
 
-async def _end(process: asyncio.subprocess.Process, out: int, seconds: float) -> str:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while os.fstat(out).st_size <= LARGEST_OUTPUT_BYTES:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), LOOK_SECONDS)
-                    return ""
-            return f"It was ended because it said more than {LARGEST_OUTPUT_BYTES >> 20} MiB."
-    return f"It was ended after {seconds:.0f} s."
-
-
 class Repository:
-    def __init__(self, orders: Orders, environ: Mapping[str, str]) -> None:
+    def __init__(self, orders: Orders, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
         self.folder, self.branch = orders.repository, orders.branch
         self._url, self._base = orders.repository_url, orders.base_branch
         self._environ = {**environ, "LC_ALL": "C.UTF-8"}
+        self._say = say  # what holds it up
         # A host that this machine calls localhost is not in the box: it is behind the proxy like any other.
-        self._way = {} if self._url.startswith(f"{orders.callback_url}/") else dict.fromkeys(UNPROXIED, "")
+        self._way = {} if "OMOI_GIT_DOOR" in environ else dict.fromkeys(UNPROXIED, "")
 
     async def prepare(self) -> str | None:
         """Bring it here, unless an earlier start did, on its branch. Returns the commit from which the branch comes."""
@@ -128,7 +125,7 @@ class Repository:
 
     async def commit(self, message: str) -> tuple[str | None, list[str]] | None:
         """Commit all that is there. None when nothing has changed since the last commit."""
-        await self.run("add", "-A")
+        await self.run("add", "-A", "--ignore-errors", failing=True)  # what cannot be read does not keep the rest back
         files = (await self.run("diff", "--cached", "--name-only", "-z")).split("\0")[:-1]
         if not files:
             return None
@@ -150,9 +147,6 @@ class Repository:
                 await self._rebase()
         return True
 
-    async def check(self, words: str) -> Done:
-        return await command("bash", "-c", words, cwd=self.folder, env=self._environ, seconds=CHECK_SECONDS)
-
     async def run(self, *arguments: str, failing: bool = False, environ: Mapping[str, str] | None = None) -> str:
         """What it printed. When it fails: GitFailed, or "" where that is an answer too."""
         words, env = ("git", "-c", "core.hooksPath=/dev/null", *arguments), {**self._environ, **(environ or {})}
@@ -170,14 +164,15 @@ class Repository:
             raise GitFailed("rebase", f"error: Others have changed {self.branch} in the same places.") from error
 
     async def _remote(self, *arguments: str, operation: str = "FETCH") -> None:
-        gives_up = time.monotonic() + LONGEST_ABSENCE_SECONDS
-        for pause in pauses():
+        gives_up = time.monotonic() + (LONGEST_ABSENCE_SECONDS if self._way else PATIENCE_SECONDS)
+        for number, pause in enumerate(pauses(60.0), 1):
             try:
                 await self.run(*arguments, environ={"OMOI_GIT_OPERATION": operation, **self._way})
                 break
             except GitFailed as error:
-                if not error.away or time.monotonic() > gives_up:
+                if not error.away or time.monotonic() + pause > gives_up:
                     raise
+                self._say(f"{error} (try {number}, the next in {pause:.0f} s)")
             await asyncio.sleep(pause)
 
     async def _ref(self, name: str) -> str | None:

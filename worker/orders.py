@@ -28,5 +28,3 @@ class Orders:
         self.heartbeat_seconds = float(environ.get("OMOI_HEARTBEAT_SECONDS", "30"))
         self.stall_seconds = float(environ.get("OMOI_STALL_SECONDS", "900"))
         self.rounds = int(environ.get("OMOI_ROUNDS", "3"))
-        ticket, task = self.data["ticket"], self.data["task"]
-        self.commit_message = f"{' '.join(ticket['title'].split())}\n\nTicket #{ticket['number']}, task {task['id']}"

@@ -28,7 +28,7 @@ class Run:
     def __init__(self, orders: Orders, spool: Spool, inbox: Inbox, delivery: Delivery) -> None:
         self._orders, self._spool, self._inbox = orders, spool, inbox
         self._environ = git.environment(orders)
-        self._repository = git.Repository(orders, self._environ)
+        self._repository = git.Repository(orders, self._environ, lambda text: self._story.log(text, "warning"))
         self._edits = Edits(self._repository, orders.state / "shadow")
         self._story = Story(spool, self._repository, self._edits)
         self._agent = Agent(orders, self._story, inbox, delivery)
@@ -108,7 +108,7 @@ class Run:
     async def _check(self, command: str, number: int) -> dict[str, Any]:
         self._story.tell("CHECK_STARTED", by="WORKER", command=command, round=number)
         began = time.monotonic()
-        done = await self._repository.check(command)
+        done = await git.command("bash", "-c", command, cwd=self._orders.repository, env=self._environ)
         took, output = round((time.monotonic() - began) * 1000), "\n".join(filter(None, (done.out, done.ended)))
         check = {"command": command, "passed": done.code == 0, "output": output, "durationMs": took}
         self._story.tell("CHECK_COMPLETED", by="WORKER", round=number, **check)
@@ -117,7 +117,7 @@ class Run:
 
     async def _save(self, ending: Ending) -> None:
         """Commit and push what is there, also of a failed attempt."""
-        message = self._orders.commit_message
+        message = self._orders.data["commitMessage"]
         if committed := await self._repository.commit(f"WIP: {message}" if ending.code else message):
             self._story.tell("COMMITTED", by="WORKER", commit=committed[0], message=message, files=committed[1])
         pushed, head = await self._repository.push(), await self._repository.head()

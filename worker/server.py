@@ -2,23 +2,21 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import random
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 TIMEOUT_SECONDS = 30.0
-PATIENCE_SECONDS = 1500.0  # of a git that wants a password
+PATIENCE_SECONDS = 1500.0  # so long may the server be away while git needs it
 PATIENT = httpx.Timeout(TIMEOUT_SECONDS, read=90.0)  # an inbox on which for so long nothing comes is opened again
-PAUSES_SECONDS = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
-LONGEST_PAUSE_SECONDS = 10.0
-OVER = {"UNAUTHENTICATED", "FORBIDDEN", "NOT_FOUND", "BAD_USER_INPUT", "COST_EXCEEDED"}
+OVER = {"UNAUTHENTICATED", "FORBIDDEN", "NOT_FOUND"}
+REFUSED = {"BAD_USER_INPUT", "COST_EXCEEDED", "LIMIT_REACHED", 413}  # as a proxy before the server says it
 
 REPORT = """mutation($input: ReportEventsInput!) { reportEvents(input: $input) {
   acceptedThrough desiredState pendingMessages { id kind body author authorKind } errors { message code } } }"""
@@ -29,7 +27,11 @@ INBOX = "subscription { workerInbox { messages { id kind body author authorKind 
 
 
 class Over(Exception):
-    """The attempt has ended, or the server will never take what it was told: nothing that the worker does counts."""
+    """The attempt has ended: nothing that the worker does counts."""
+
+
+class Refused(Over):
+    """The server will never take this. An attempt that cannot do without it is over."""
 
 
 class Unreachable(Exception):
@@ -41,7 +43,7 @@ class Unreachable(Exception):
 
 
 class Server:
-    """Whatever is asked of it ends in an answer, or in Over or Unreachable."""
+    """Whatever is asked of it ends in an answer, or in Over, Refused, Unreachable or an HTTPError."""
 
     def __init__(self, url: str, token: str, http: httpx.AsyncClient) -> None:
         self._url, self._http = url, http
@@ -50,56 +52,61 @@ class Server:
     async def ask(self, document: str, given: dict[str, Any]) -> dict[str, Any]:
         """The payload of a mutation's only field."""
         body = {"query": document, "variables": {"input": given}}
-        with _reaching():
-            response = await self._http.post(f"{self._url}/graphql", json=body, headers=self._headers)
-            return _payload(response.json())
+        response = await self._http.post(f"{self._url}/graphql", json=body, headers=self._headers)
+        return _payload(response, response.text)
 
     async def put_blob(self, name: str, zipped: bytes) -> None:
         headers = self._headers | {"content-encoding": "gzip", "content-type": "application/octet-stream"}
-        with _reaching():
-            response = await self._http.put(f"{self._url}/blobs/{name}", content=zipped, headers=headers)
-        if response.is_server_error or response.status_code in (408, 429):
-            raise Unreachable(f"HTTP {response.status_code}", response.headers.get("retry-after"))
+        response = await self._http.put(f"{self._url}/blobs/{name}", content=zipped, headers=headers)
         if not response.is_success:
-            raise Over(f"A blob was refused: HTTP {response.status_code}")
+            _payload(response, response.text)
 
     async def inbox(self) -> AsyncIterator[dict[str, Any]]:
         """What the inbox says until its connection ends."""
         headers = self._headers | {"accept": "text/event-stream"}
         url, body = f"{self._url}/graphql", {"query": INBOX}
-        with _reaching():
-            async with self._http.stream("POST", url, json=body, headers=headers, timeout=PATIENT) as response:
-                if "text/event-stream" not in response.headers.get("content-type", ""):
-                    _payload(json.loads(await response.aread()))
-                async for line in response.aiter_lines():
-                    field, _, value = line.partition(":")
-                    if field == "data" and value.strip():
-                        yield _payload(json.loads(value))
+        async with self._http.stream("POST", url, json=body, headers=headers, timeout=PATIENT) as response:
+            if "text/event-stream" not in response.headers.get("content-type", ""):
+                _payload(response, (await response.aread()).decode("utf-8", "replace"))
+            async for line in response.aiter_lines():
+                field, _, value = line.partition(":")
+                if field == "data" and value.strip():
+                    yield _payload(response, value)
 
 
-def pauses() -> Iterator[float]:
+def pauses(longest_seconds: float = 10.0) -> Iterator[float]:
     """How long to wait before each next attempt, for ever."""
-    for pause in itertools.chain(PAUSES_SECONDS, itertools.repeat(LONGEST_PAUSE_SECONDS)):
+    pause = 0.2
+    while True:
         yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads workers, guards nothing
+        pause = min(2 * pause, longest_seconds)
 
 
-@contextlib.contextmanager
-def _reaching() -> Iterator[None]:
-    try:
-        yield
-    except (httpx.HTTPError, ValueError) as error:
-        raise Unreachable(type(error).__name__) from error
+async def insist(ask: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+    """Its answer, however long the server is away or wants to be left alone. Raises Over."""
+    attempts = pauses()
+    while True:
+        try:
+            return await ask(*given)
+        except (Unreachable, httpx.HTTPError) as error:
+            await asyncio.sleep(next(attempts) + getattr(error, "retry_after", 0))
 
 
-def _payload(answer: Any) -> dict[str, Any]:
+def _payload(response: httpx.Response, said: str) -> dict[str, Any]:
+    """What an answer's only field holds. Whatever else was said is raised as what it means for who asked."""
+    status, later = response.status_code, response.headers.get("retry-after")
+    code, why, answer = None, f"HTTP {status} without data", None
+    with contextlib.suppress(ValueError):
+        answer = json.loads(said)
     match answer:
-        case {"errors": [error, *_]}:
-            extensions = error.get("extensions") or {}
-            code, message = extensions.get("code"), error.get("message")
-            raise Over(f"{code}: {message}") if code in OVER else Unreachable(message, extensions.get("retryAfter"))
         case {"data": {**fields}} if isinstance(payload := next(iter(fields.values()), None), dict):
             return payload
-    raise Unreachable("an answer without data")
+        case {"errors": [{"message": why, "extensions": {"code": code, **more}}, *_]}:
+            later = more.get("retryAfter", later)
+    if code in OVER:
+        raise Over(f"{code}: {why}")
+    final = (code or status) in REFUSED and status != httpx.codes.REQUEST_TIMEOUT
+    raise Refused(str(why)[:500]) if final else Unreachable(why, later)
 
 
 async def credential(asked: str, environ: Mapping[str, str]) -> str:
@@ -110,11 +117,7 @@ async def credential(asked: str, environ: Mapping[str, str]) -> str:
         return ""
     async with httpx.AsyncClient() as http, asyncio.timeout(PATIENCE_SECONDS):
         server = Server(environ["CALLBACK_URL"], environ["OMOI_SANDBOX_TOKEN"], http)
-        for pause in pauses():
-            with contextlib.suppress(Unreachable):
-                issued = await server.ask(ISSUE, {"operation": environ.get("OMOI_GIT_OPERATION", "FETCH")})
-                break
-            await asyncio.sleep(pause)
+        issued = await insist(server.ask, ISSUE, {"operation": environ.get("OMOI_GIT_OPERATION", "FETCH")})
     return "".join(f"{key}={issued[key]}\n" for key in ("username", "password") if issued["username"])
 
 

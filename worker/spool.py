@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import hashlib
 import json
+import math
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 LARGEST_SPOOL_BYTES = 256 << 20  # beyond it DROPPABLE events are not kept; the others always are
 LARGEST_TEXT_BYTES = 64 << 10  # a longer text becomes a blob
 LARGEST_BLOB_BYTES = 64 << 20
+PREVIEW_BYTES = 4 << 10  # of a text that the server does not take
 DROPPABLE = {"THINKING", "LOG"}
 SIZE = """SELECT (page_count - freelist_count) * page_size
 FROM pragma_page_count() JOIN pragma_freelist_count() JOIN pragma_page_size()"""
@@ -19,7 +21,7 @@ TABLES = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;  -- the end of the process loses nothing; the end of the machine ends the attempt anyway
 CREATE TABLE IF NOT EXISTS events (number INTEGER PRIMARY KEY AUTOINCREMENT, event TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS blobs (name TEXT PRIMARY KEY, number INTEGER NOT NULL, zipped BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS blobs (name TEXT PRIMARY KEY, zipped BLOB NOT NULL);
 """
 
 
@@ -68,27 +70,50 @@ class Spool:
         """The server has everything up to this number."""
         self._db.execute("DELETE FROM events WHERE number <= ?", (through,))
 
+    def leave_out(self, event: dict[str, Any], why: str) -> None:
+        """The server will never take it: a line under its number says so."""
+        kind = event["type"]
+        told = {"text": f"{kind} was left out: {why}", "level": "warning", "leftOut": kind}
+        self._change(event | {"type": "LOG", "source": "WORKER", "turn": None, "payload": told})
+
     def put_blob(self, data: bytes) -> str:
-        """The name under which these bytes are sent ahead of the event or report that comes next."""
+        """The name under which these bytes are sent ahead of whatever names them."""
         name = hashlib.sha256(data).hexdigest()
         zipped = gzip.compress(data, compresslevel=1, mtime=0)
-        self._db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (name, self.last + 1, zipped))
+        self._db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, zipped))
         return name
 
-    def blob(self, through: int) -> Any:
-        """One that the event with this number or an earlier one needs: its name and its gzipped bytes."""
-        return self._one("SELECT name, zipped FROM blobs WHERE number <= ? ORDER BY number LIMIT 1", through)
+    def blob(self) -> Any:
+        """The first that the server does not have: its name and its gzipped bytes."""
+        return self._one("SELECT name, zipped FROM blobs ORDER BY rowid LIMIT 1")
 
     def drop_blob(self, name: str) -> None:
         """The server has it. Who names it again puts it again."""
         self._db.execute("DELETE FROM blobs WHERE name = ?", (name,))
 
+    def cut(self, name: str, why: str) -> None:
+        """The server will never take this blob: who names it has the beginning of it instead, and says so."""
+        data = gzip.decompress(self._one("SELECT zipped FROM blobs WHERE name = ?", name)[0])
+        text = data[:PREVIEW_BYTES].decode("utf-8", "ignore")
+        for (written,) in self._db.execute("SELECT event FROM events WHERE instr(event, ?)", (name,)).fetchall():
+            event = json.loads(written, object_hook=lambda found: text if found == {"blob": name} else found)
+            told = {"sizeBytes": len(data), **event["payload"], "truncated": True, "reason": why}
+            self._change(event | {"payload": told})
+        if self.report and self.report.get("transcriptBlob") == name:
+            self.finish(self.report | {"transcriptBlob": None})
+        self.drop_blob(name)
+
+    def _change(self, event: dict[str, Any]) -> None:
+        self._db.execute("UPDATE events SET event = ? WHERE number = ?", (json.dumps(event), event["producerSeq"]))
+
     def _fit(self, value: Any, limit: int) -> Any:
-        """With blobs for long texts, and without what no database keeps: NUL, and halves of surrogate pairs."""
+        """With blobs for long texts, and without what nobody keeps: NUL, halves of surrogate pairs, endless numbers."""
         if isinstance(value, dict):
             return {str(key): self._fit(item, limit) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self._fit(item, limit) for item in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)
         if not isinstance(value, str):
             return value
         data = value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")

@@ -15,7 +15,7 @@ from worker.spool import LARGEST_BLOB_BYTES, Spool
 
 HOOK_SECONDS = 600.0
 BLOCKS: dict[type, str] = {sdk.TextBlock: "text", sdk.ThinkingBlock: "thinking", sdk.ToolUseBlock: "tool_use"}
-RETRY = {"attempt": "attempt", "status": "error_status", "delayMs": "retry_delay_ms"}
+RETRY = {"attempt": "attempt", "most": "max_retries", "status": "error_status", "delayMs": "retry_delay_ms"}
 NOISE = {"thinking_tokens", "task_started", "task_progress", "task_updated", "task_notification", "status"}
 write = functools.partial(print, file=sys.stderr, flush=True)  # to the sandbox's log
 
@@ -26,6 +26,7 @@ class Story:
     def __init__(self, spool: Spool, repository: Repository, edits: Edits) -> None:
         self.turn = 0
         self.heard = time.monotonic()  # when the agent last gave a sign of life
+        self.trouble = ""  # why it has given none since
         self.last_text = ""
         self._spool, self._repository, self._edits = spool, repository, edits
         self._response: str | None = None
@@ -52,8 +53,9 @@ class Story:
         return {"PostToolUse": ended, "PostToolUseFailure": ended}
 
     def hear(self, message: sdk.Message) -> None:
-        self.heard = time.monotonic()
         told: dict[str, Any]
+        retrying = isinstance(message, sdk.SystemMessage) and message.subtype == "api_retry"
+        self.heard, self.trouble = (self.heard, self.trouble) if retrying else (time.monotonic(), "")
         if isinstance(message, sdk.AssistantMessage):
             self._answer(message)
         elif isinstance(message, sdk.UserMessage):
@@ -69,8 +71,8 @@ class Story:
         elif isinstance(message, sdk.SystemMessage) and message.subtype not in NOISE:
             told = {name: message.data[key] for name, key in RETRY.items() if key in message.data}
             why = told.get("status") or message.data.get("error")
-            text = f"The model could not be asked ({why}); trying again." if "delayMs" in told else ""
-            self.tell("SYSTEM_MESSAGE", subtype=message.subtype, text=text, **told)
+            self.trouble = f"The model could not be asked ({why}); trying again." if retrying else ""
+            self.tell("SYSTEM_MESSAGE", subtype=message.subtype, text=self.trouble, **told)
 
     async def _after(self, given: Any, _name: str | None, _: sdk.HookContext) -> sdk.HookJSONOutput:
         """A tool has ended, well or badly. The agent goes on when this returns."""

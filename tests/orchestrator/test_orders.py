@@ -12,7 +12,7 @@ from orchestrator.archive import worker_archive
 from orchestrator.providers import OrderRefused, Tier
 from tests import world as w
 from tests.app.browser import sql
-from tests.orchestrator.test_dispatch import Outside, only, queued, rows, site_of
+from tests.orchestrator.outside import Outside, only, queued, rows
 from tests.schema import boxes
 
 SECRET = "sk-ant-canary-of-the-server"
@@ -29,6 +29,7 @@ ALWAYS = {
     "ANTHROPIC_BASE_URL",
     "OMOI_SANDBOX_TOKEN",
     "PERMISSION_MODE",
+    *orders.PATIENCE,
 }
 REPOSITORY = {"cloneUrl": "https://git.example/work.git", "defaultBranch": "trunk"}
 
@@ -38,11 +39,6 @@ class Unisolated(Outside):
 
     def capabilities(self):
         return dataclasses.replace(super().capabilities(), tier=Tier.PROCESS, note="it has no namespaces")
-
-
-@pytest.fixture
-def site(world):
-    return site_of(world, Outside())
 
 
 @pytest.fixture
@@ -84,12 +80,13 @@ async def test_the_data_are_what_was_agreed(ada, ordered):
 
     assert data.keys() == {
         *("task", "ticket", "project", "checks"),
-        *("maxTurns", "enableSkills", "enableSubagents", "author"),
+        *("maxTurns", "enableSkills", "subagents", "guide", "author", "commitMessage"),
     }
     assert (data["task"]["id"], data["task"]["attempt"]) == (env["TASK_ID"], 1)
     assert (data["task"]["phase"], data["ticket"]["kind"]) == ("IMPLEMENTATION", "FEATURE")
     assert (data["checks"], data["maxTurns"]) == (["pytest -q"], 7)
-    assert (data["enableSkills"], data["enableSubagents"]) == (True, False)
+    assert (data["enableSkills"], data["subagents"]) == (True, {})
+    assert "They are: pytest -q" in data["guide"]
     assert env["TASK_DESCRIPTION"] == "Task 0\n\nWith legs.\n\nIt helps to finish #1 Land on the moon."
 
 
@@ -136,9 +133,9 @@ async def test_resources_are_the_projects(world, ada, ordered):
 @pytest.mark.parametrize(
     ("egress", "reachable", "everything"),
     [
-        ("OFFLINE", ["git.example:443"], False),
-        ("REGISTRIES", ["git.example:443", "packages.example"], False),
-        ("OPEN", ["git.example:443", "packages.example"], True),
+        ("OFFLINE", [], False),
+        ("REGISTRIES", ["packages.example"], False),
+        ("OPEN", ["packages.example"], True),
     ],
 )
 async def test_what_it_may_reach(ada, site, ordered, egress, reachable, everything):
@@ -146,6 +143,27 @@ async def test_what_it_may_reach(ada, site, ordered, egress, reachable, everythi
     project = await w.project(ada, repository=REPOSITORY, settings={"egress": egress})
     order = await ordered(project, with_settings(site, registries=("packages.example",)))
     assert (list(order.reachable), order.open_network) == (reachable, everything)
+    assert list(order.reachable_in_public) == ["git.example:443"]
+
+
+@pytest.mark.parametrize("host", ["git.example:3000", "127.0.0.1:3000", "[::1]:3000"])
+async def test_what_an_admin_vouched_for_may_be_private(world, site, host):
+    """Its repository may then lie in the server's own network."""
+    grace = await world.account("grace", admin=True)
+    await queued(grace, await w.project(grace, repository={"cloneUrl": f"http://{host}/work.git"}))
+    await dispatch.run_once(site)
+    order = await orders.compose(site, (await rows(world))[-1])
+    assert (list(order.reachable), list(order.reachable_in_public)) == ([host], [])
+
+
+@pytest.mark.parametrize("port", ["", ":80", ":8443"])
+async def test_a_repository_beside_the_server(ada, ordered, port):
+    """An address that begins like the server's own is reached like any other, and the worker is told nothing else."""
+    address = f"https://omoi.example{port or '.org'}/git/repository.git"
+    order = await ordered(await w.project(ada, repository={"cloneUrl": address}))
+    assert [*order.reachable, *order.reachable_in_public] == [f"omoi.example{port or '.org:443'}"]
+    assert order.env["REPO_URL"] == address
+    assert "OMOI_GIT_DOOR" not in order.env
 
 
 @pytest.mark.parametrize(
@@ -164,6 +182,16 @@ async def test_a_real_model_works_behind_walls(apollo, site, ordered, given, ref
             await ordered(apollo, exposed)
     else:
         assert await ordered(apollo, exposed)
+
+
+async def test_what_is_launched_without_walls_is_noted(world, apollo, site, ordered):
+    """For the gateway, and for good: a machine may be there when the order is written again."""
+    unisolated = dataclasses.replace(site, provider=Unisolated())
+    await ordered(apollo)
+    assert [row.exposed for row in await rows(world)] == [False]
+    for again in (unisolated, site):
+        await orders.compose(again, (await rows(world))[-1])
+        assert [row.exposed for row in await rows(world)] == [True]
 
 
 async def test_a_users_own_key_is_a_real_model(ada, apollo, site, ordered):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from app import ids, sandboxes
-from tests.servers import cloned
+from tests.databases import cloned
 from tests.works import git, working
 
 

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.archive import worker_archive
+from orchestrator.instructions import SUBAGENTS
 from tests.worker.plane import TOKEN, Plane
 
 PATIENCE_SECONDS = 60
 BRANCH = "feature/7-binomials"
+HURRY = {"CLAUDE_CODE_MAX_RETRIES": "1", "CLAUDE_CODE_RETRY_WATCHDOG": "false"}
 
 
 @dataclass
@@ -38,7 +40,9 @@ def environment(home: Path, plane: Plane, model: str, task: str, **more: Any) ->
         "checks": more.pop("checks", []),
         "maxTurns": more.pop("max_turns", 40),
         "enableSkills": more.pop("skills", False),
-        "enableSubagents": more.pop("subagents", False),
+        "subagents": SUBAGENTS if more.pop("subagents", False) else {},
+        "guide": "Do what the task says.",
+        "commitMessage": "Binomials\n\nTicket #7, task t-1",
         "author": {"name": "Ada", "email": "ada@example.org"},
     }
     return {
@@ -53,7 +57,7 @@ def environment(home: Path, plane: Plane, model: str, task: str, **more: Any) ->
         "BRANCH_NAME": BRANCH,
         "BASE_BRANCH": "main",
         "PERMISSION_MODE": "acceptEdits",
-        "CLAUDE_CODE_MAX_RETRIES": "1",
+        **HURRY,
         **{name: str(value) for name, value in more.items()},
     }
 

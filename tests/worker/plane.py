@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -39,6 +40,10 @@ class Plane:
         self.away = False  # answers 503 to everything
         self.over = False  # this attempt has ended
         self.refused_types: set[str] = set()
+        self.malformed_types: set[str] = set()  # a request with one of these is refused as a whole
+        self.full = False  # takes no more blobs
+        self.busy: dict[str, float] = {}  # by the door, until when it answers that it is asked too often
+        self.asked_too_soon = 0
         self.forgets_once: int | None = None  # answers as if it had only so many
         self.authorizations: set[str] = set()
         self._changed = asyncio.Event()
@@ -82,6 +87,8 @@ class Plane:
         if field == "workerInbox":
             assert "text/event-stream" in request.headers["accept"]
             return StreamingResponse(self._inbox(), media_type="text/event-stream")
+        if refusal := self._refusal(asked["variables"]["input"].get("events", ())):
+            return refusal
         answer = getattr(self, f"_{field}")(**asked["variables"]["input"])
         return JSONResponse({"data": {field: {"desiredState": self.desired, "errors": [], **answer}}})
 
@@ -90,12 +97,31 @@ class Plane:
             return Response(status_code=503)
         if request.headers.get("authorization") != f"Bearer {TOKEN}" or self.over:
             return Response(status_code=401)
+        if self._is_busy("blobs"):
+            return Response(status_code=429, headers={"retry-after": "1"})
+        if self.full:
+            return _error("LIMIT_REACHED", "A sandbox keeps 1 GiB of blobs at most.", 413)
         data = gzip.decompress(await request.body())
         if hashlib.sha256(data).hexdigest() != request.path_params["name"]:
             return Response(status_code=400)
         known = request.path_params["name"] in self.blobs
         self.blobs[request.path_params["name"]] = data
         return Response(status_code=200 if known else 201)
+
+    def _refusal(self, events: list[dict[str, Any]]) -> Response | None:
+        if self._is_busy("graphql"):
+            return _error("RATE_LIMITED", "Too often.", 429, retryAfter=1)
+        if any(event["type"] in self.malformed_types for event in events):
+            return _error("BAD_USER_INPUT", "The payload is too deep.", 400)
+        return None
+
+    def _is_busy(self, door: str) -> bool:
+        """From its first request on for a second, which it asks to wait for."""
+        if self.busy.get(door) == 0:
+            self.busy[door] = time.monotonic() + 1
+        elif time.monotonic() < self.busy.get(door, 0):
+            self.asked_too_soon += 1
+        return time.monotonic() < self.busy.get(door, 0)
 
     def _reportEvents(self, events: list[dict[str, Any]], *, heartbeat: bool) -> dict[str, Any]:  # noqa: N802
         assert heartbeat
@@ -181,8 +207,8 @@ def basic(request: Request) -> str:
     return base64.b64decode(given[6:]).decode().partition(":")[2] if given.startswith("Basic ") else ""
 
 
-def _error(code: str, message: str) -> Response:
-    return JSONResponse({"errors": [{"message": message, "extensions": {"code": code}}]}, 401)
+def _error(code: str, message: str, status: int = 401, **more: Any) -> Response:
+    return JSONResponse({"errors": [{"message": message, "extensions": {"code": code, **more}}]}, status)
 
 
 def _blobs(value: Any) -> list[str]:

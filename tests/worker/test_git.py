@@ -31,10 +31,11 @@ def repository(tmp_path, server, origin):
     return made(tmp_path / "home", server, REPO_URL=origin.url)
 
 
-def made(home, server, **more):
+def made(home, server, said=None, **more):
     told = orders.Orders(box.environment(home, server, "http://127.0.0.1:1", "x", **more))
     told.state.mkdir(parents=True)
-    return git.Repository(told, git.environment(told))
+    said = [] if said is None else said
+    return git.Repository(told, git.environment(told), said.append)
 
 
 async def write(repository, **files):
@@ -117,13 +118,16 @@ async def test_conflict(repository, origin):
     assert (await repository.head(), origin.head(BRANCH)) == (mine, theirs)
 
 
-@pytest.mark.parametrize(("status", "denied", "away"), [(401, True, False), (403, True, False), (404, False, False)])
-async def test_refusals(repository, origin, status, denied, away):
-    """A refused credential is told from a repository that is not there."""
+@pytest.mark.parametrize(
+    ("status", "denied", "said"),
+    [(401, True, "Authentication"), (403, True, "403"), (404, True, "not found"), (413, False, "413")],
+)
+async def test_refusals(repository, origin, status, denied, said):
+    """What a person has to mend ends the try at once, in git's own words. A host says 404 also of what it hides."""
     origin.status = status
-    with pytest.raises(git.GitFailed) as refused:
+    with pytest.raises(git.GitFailed, match=said) as refused:
         await repository.prepare()
-    assert (refused.value.denied, refused.value.away) == (denied, away), refused.value.said
+    assert (refused.value.denied, refused.value.away) == (denied, False), refused.value.said
 
 
 async def test_remote_that_is_away(repository, origin):
@@ -135,6 +139,52 @@ async def test_remote_that_is_away(repository, origin):
     origin.status = 0
     await preparing
     assert (repository.folder / "a").exists()
+
+
+async def test_remote_that_stays_away(tmp_path, server, origin, monkeypatch):
+    """Each try is told in git's own words; when it has lasted too long the last ones are the reason."""
+    monkeypatch.setattr(git, "LONGEST_ABSENCE_SECONDS", 1.0)
+    said = []
+    origin.status = 503
+    with pytest.raises(git.GitFailed, match="error: 503") as refused:
+        await made(tmp_path / "home", server, said, REPO_URL=origin.url).prepare()
+    assert refused.value.away
+    assert len(said) >= 2
+    for number, line in enumerate(said, 1):
+        assert line.startswith("git fetch: fatal: unable to access")
+        assert f"(try {number}, the next in " in line
+
+
+@pytest.mark.parametrize(
+    ("said", "away"),
+    [
+        ("fatal: unable to access 'https://h/x/': Could not resolve host: h", True),
+        ("fatal: unable to access 'https://h/x/': CONNECT tunnel failed, response 502", True),
+        ("fatal: unable to access 'https://h/x/': The requested URL returned error: 429", True),
+        ("error: RPC failed; HTTP 413 curl 22 The requested URL returned error: 413", False),
+        ("error: RPC failed; curl 56 Recv failure: Connection reset by peer", True),
+        ("fatal: unable to access 'https://h/x/': SSL certificate problem: self-signed certificate", False),
+        ("fatal: unable to access 'https://ada:secret@h/x/': Could not resolve host: h", True),
+    ],
+)
+def test_what_is_worth_another_try(said, away):
+    """A host that does not answer, or is busy, is; one that refuses is not. Nobody's password is in the sentence."""
+    failed = git.GitFailed("fetch", said)
+    assert (failed.away, failed.denied) == (away, False)
+    assert "secret" not in str(failed) + failed.said
+
+
+async def test_repository_on_the_port_of_the_door(tmp_path, server, origin):
+    """Whether a repository is behind the server's own door is what the server says, whatever its address looks like."""
+    origin.commit({"a": "1\n"})
+    told = {"REPO_URL": f"{server.url}/project.git", "http_proxy": origin.address, "no_proxy": "127.0.0.1"}
+    elsewhere = made(tmp_path / "home", server, **told)
+    await elsewhere.prepare()
+    assert (elsewhere.folder / "a").exists()
+    asked = len(origin.asked)
+    with pytest.raises(git.GitFailed, match="not found"):  # the server of this test has no such door
+        await made(tmp_path / "other", server, OMOI_GIT_DOOR=1, **told).prepare()
+    assert len(origin.asked) == asked
 
 
 async def test_hooks_do_not_run(repository, origin):
@@ -222,6 +272,27 @@ async def test_what_is_not_tracked(edits, repository, tmp_path):
     await write(repository, **{"new.txt": "x\n"})
     assert len(await seen(edits)) == 1
     assert (await repository.run("diff", "--cached", "--name-only")) == ""
+
+
+async def test_tree_of_untracked_files(edits, repository):
+    """The hash of the working tree's state knows files that were never added, and each of their contents."""
+    trees = [edits.tree]
+    for text in ("one\n", "two\n"):
+        await write(repository, **{"new.txt": text})
+        await seen(edits)
+        trees.append(edits.tree)
+    (repository.folder / "new.txt").unlink()
+    await seen(edits)
+    assert len(set(trees)) == 3
+    assert edits.tree == trees[0]
+
+
+async def test_repository_inside(edits, repository):
+    """One that has no commit yet, which git cannot add, keeps nothing else back."""
+    await repository.run("init", "-q", "inside")
+    await write(repository, **{"new.txt": "x\n"})
+    assert [edit["path"] for edit in await seen(edits)] == ["new.txt"]
+    assert (await repository.commit("title"))[1] == ["new.txt"]
 
 
 async def test_restore(edits, repository, tmp_path, server, origin):

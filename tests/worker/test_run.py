@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
+from collections import Counter
 
 import pytest
+from starlette.responses import JSONResponse
 
 from demo import model
+from orchestrator.orders import PATIENCE
 from tests.servers import until
 from tests.worker import box, plane, remote
 from tests.worker.box import BRANCH
@@ -109,6 +113,60 @@ async def test_failures_of_the_model(work, server, task, code):
     assert (report["success"], report["failureCode"]) == (False, code), report
     retries = [told for told in server.of("SYSTEM_MESSAGE") if told["subtype"] == "api_retry"]
     assert [told["attempt"] for told in retries] == ([] if task == "[[loop]]" else [1])
+
+
+@pytest.fixture
+async def unwell():
+    """A model that answers its first three requests with the status that is in its address."""
+    asked, script = Counter(), model.application()
+
+    async def application(scope, receive, send):
+        status, path = re.fullmatch("/([0-9]+)(/.*)", scope["path"]).groups()
+        asked[status] += path == "/v1/messages"
+        if asked[status] > 3:
+            await script({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+        else:
+            body = {"type": "error", "error": {"type": "api_error", "message": "x"}}
+            await JSONResponse(body, int(status))(scope, receive, send)
+
+    async with plane.listening(application) as url:
+        yield url
+
+
+@pytest.mark.parametrize("status", [500, 529])
+async def test_model_that_is_away(work, server, unwell, status):
+    """As patient as the server wants it, the agent asks again, says so each time, and goes on where it was."""
+    told = {**PATIENCE, "ANTHROPIC_BASE_URL": f"{unwell}/{status}"}
+    async with work("Compute C(50,25)", **told) as worker:
+        await worker.ended()
+    retries = [told for told in server.of("SYSTEM_MESSAGE") if told["subtype"] == "api_retry"]
+    assert [(told["attempt"], told["most"], told["status"]) for told in retries] == [
+        (number, 25, status) for number in (1, 2, 3)
+    ]
+    assert server.finished[0]["success"]
+    assert {event["turn"] for event in server.events} == {None, 1, 2, 3, 4, 5}
+
+
+async def test_model_that_stays_away(work, server):
+    """Asking in vain is no sign of life: it ends after the same time as any silence, with what was wrong."""
+    told = {"CLAUDE_CODE_RETRY_WATCHDOG": "1", "OMOI_STALL_SECONDS": 3}
+    async with work("[[http529]]", **told) as worker:
+        await worker.ended()
+    [report] = server.finished
+    assert report["failureCode"] == "STALLED"
+    assert "could not be asked (529)" in report["summary"]
+    # The fourth comes three and a half seconds after the first at the earliest.
+    assert len([told for told in server.of("SYSTEM_MESSAGE") if told["subtype"] == "api_retry"]) <= 3
+
+
+async def test_remote_that_is_away(work, server, origin):
+    """While the remote does not answer the attempt says so, in events."""
+    origin.status = 503
+    async with work("[[answer]]") as worker:
+        await until(lambda: [told for told in server.of("LOG") if "error: 503 (try 2, " in told["text"]])
+        origin.status = 0
+        await worker.ended()
+    assert server.finished[0]["success"]
 
 
 async def test_killed_program(work, server):

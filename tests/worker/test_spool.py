@@ -23,10 +23,10 @@ async def server():
 
 
 @contextlib.asynccontextmanager
-async def delivering(spool, server, *, heartbeat_seconds=30.0):
+async def delivering(spool, server):
     async with httpx.AsyncClient() as http:
         speaker = Server(server.url, plane.TOKEN, http)
-        delivery = Delivery(spool, speaker, Inbox(), heartbeat_seconds=heartbeat_seconds)
+        delivery = Delivery(spool, speaker, Inbox())
         task = asyncio.create_task(delivery.run())
         try:
             yield task
@@ -101,6 +101,13 @@ def test_what_no_database_holds(tmp_path):
     assert event["payload"] == {"text": "a\N{REPLACEMENT CHARACTER}b?c"}
 
 
+def test_endless_numbers(tmp_path):
+    """What JSON has no number for is told in words."""
+    spool = Spool(tmp_path)
+    spool.finish({"output": {"a": float("nan"), "b": [float("inf"), 1.5]}})
+    assert spool.report == {"output": {"a": "nan", "b": ["inf", 1.5]}}
+
+
 async def test_long_texts_go_ahead(tmp_path, server):
     """A long text arrives whole as a blob before the event that names it, and then leaves the disk."""
     spool = Spool(tmp_path)
@@ -110,7 +117,7 @@ async def test_long_texts_go_ahead(tmp_path, server):
     async with delivering(spool, server):
         await until(lambda: len(server.events) == 2)
         await until(lambda: not spool.read(count=1, size_bytes=1))
-    assert spool.blob(spool.last) is None
+    assert spool.blob() is None
     name = hashlib.sha256(text.encode()).hexdigest()
     assert server.of("FILE_EDITED") == [{"diff": {"blob": name}}]
     assert server.of("TOOL_COMPLETED") == [{"output": {"blob": name}}]
@@ -124,7 +131,7 @@ async def test_blob_is_found_after_a_crash(tmp_path, server):
     async with delivering(again, server):
         await until(lambda: server.events)
     assert len(server.blobs) == 1
-    assert again.blob(again.last) is None
+    assert again.blob() is None
 
 
 async def test_hole(tmp_path, server):
@@ -151,17 +158,61 @@ async def test_cut(tmp_path, server):
     assert server.finished == [{"success": True, "summary": ""}]
 
 
-async def test_refused_event_ends_the_attempt(tmp_path, server):
-    """An event that is never taken does not keep the worker for ever: what came before it is told, and it leaves."""
+@pytest.mark.parametrize("how", ["refused_types", "malformed_types"])
+async def test_refused_event(tmp_path, server, how):
+    """One that is never taken is left out: a line under its number says what and why, and all the others arrive."""
     spool = Spool(tmp_path)
-    server.refused_types = {"THINKING"}
-    fill(spool, 3)
-    fill(spool, 1, kind="THINKING")
-    fill(spool, 3)
+    getattr(server, how).add("THINKING")
+    for kind in ("MESSAGE", "THINKING", "MESSAGE", "THINKING"):
+        fill(spool, 3, kind=kind)
+    spool.finish({"success": True})
     async with delivering(spool, server) as task:
-        with pytest.raises(Over, match="4 is expected"):
+        await asyncio.wait_for(task, 20)
+    assert [event["producerSeq"] for event in server.events] == list(range(1, 13))
+    assert server.types() == (["MESSAGE"] * 3 + ["LOG"] * 3) * 2
+    assert all(told["leftOut"] == "THINKING" and "THINKING was left out: " in told["text"] for told in server.of("LOG"))
+    assert len(server.finished) == 1
+
+
+async def test_server_that_takes_nothing(tmp_path, server):
+    """When not even the line in its place is taken, the attempt is over."""
+    spool = Spool(tmp_path)
+    server.refused_types = {"THINKING", "LOG"}
+    fill(spool, 1, kind="THINKING")
+    async with delivering(spool, server) as task:
+        with pytest.raises(Over, match="nothing was accepted"):
             await asyncio.wait_for(task, 20)
-    assert server.types() == ["MESSAGE"] * 3
+
+
+async def test_refused_blob(tmp_path, server):
+    """A text for which there is no room leaves its beginning, wherever it stands, its size, and what was said."""
+    spool = Spool(tmp_path)
+    server.full = True
+    text = "word " * LARGEST_TEXT_BYTES
+    spool.append("TOOL_USE", {"tool": "Write", "input": {"content": text}})
+    spool.append("TOOL_COMPLETED", {"output": "short", "sizeBytes": 5})
+    spool.finish({"success": True, "transcriptBlob": spool.put_blob(b"transcript")})
+    async with delivering(spool, server) as task:
+        await asyncio.wait_for(task, 20)
+    [used] = server.of("TOOL_USE")
+    assert text.startswith(used["input"]["content"])
+    assert (used["truncated"], used["sizeBytes"], used["reason"][:9]) == (True, len(text), "A sandbox")
+    assert server.of("TOOL_COMPLETED") == [{"output": "short", "sizeBytes": 5}]
+    assert server.finished == [{"success": True, "transcriptBlob": None}]
+
+
+@pytest.mark.parametrize("door", ["graphql", "blobs"])
+async def test_asked_too_often(tmp_path, server, door):
+    """A server that wants to be left alone for a while is, and loses nothing by it."""
+    spool = Spool(tmp_path)
+    server.busy = {door: 0}
+    fill(spool, 2, text="x" * 100_000)
+    spool.finish({"success": True})
+    async with delivering(spool, server) as task:
+        await asyncio.wait_for(task, 20)
+    assert server.busy[door] > 0
+    assert server.asked_too_soon == 0
+    assert len(server.events) == 2
 
 
 async def test_attempt_that_is_over(tmp_path, server):
