@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from sqlalchemy import DateTime, Function, func
+from sqlalchemy import DateTime, Function, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 FUNCTION = "omoi_now"
 
@@ -10,3 +11,7 @@ FUNCTION = "omoi_now"
 def now() -> Function[datetime]:
     """The database's clock. Tests shift it for one session with `SET omoi.clock_shift = '1 hour'`."""
     return getattr(func, FUNCTION)(type_=DateTime(timezone=True))  # type: ignore[no-any-return]
+
+
+async def read(session: AsyncSession) -> datetime:
+    return (await session.scalars(select(now()))).one()

@@ -17,13 +17,15 @@ from app.db import Database
 from app.errors import AppError
 from app.sandboxes import LAUNCH_TOPIC, MACHINES
 from app.transactions import WORK
-from orchestrator import dispatch, idle, rescue, retention, sweep, watch
+from orchestrator import dispatch, rescue, retention, sweep, watch
+from orchestrator.idle import Vigil
 from orchestrator.launch import Launcher
 from orchestrator.site import Site
 
 BACKOFF_SECONDS = 1.0
 BACKOFF_DOUBLINGS = 6  # about a minute
 NOTE_SECONDS = 1.0
+TURN_SECONDS = 300.0  # then something in it hangs; every turn may be ended anywhere, the next one goes on from the rows
 JITTER = 0.1  # share of a pause by which replicas drift apart
 
 log = structlog.get_logger()
@@ -44,7 +46,7 @@ def loops(site: Site, launcher: Launcher) -> Sequence[Loop]:
         Loop(name="watch", seconds=2.0, run_once=lambda: watch.run_once(site), topic=MACHINES),
         Loop(name="rescue", seconds=15.0, run_once=lambda: rescue.run_once(site)),
         Loop(name="sweep", seconds=30.0, run_once=lambda: sweep.run_once(site)),
-        Loop(name="idle", seconds=15.0, run_once=lambda: idle.run_once(site)),
+        Loop(name="idle", seconds=15.0, run_once=Vigil(site).run_once),
         Loop(name="retention", seconds=60.0, run_once=lambda: retention.run_once(site.db)),
     ]
 
@@ -112,15 +114,18 @@ class Engine:
 
     async def _failure(self, loop: Loop, work: Awaitable[object]) -> str | None:
         """What went wrong, if anything. Everybody may read it in health, so what an exception says stays in the log."""
+        limit = asyncio.timeout(TURN_SECONDS)
         try:
-            await work
+            async with limit:
+                await work
         except AppError as refusal:
             log.warning("loop_failed", loop=loop.name, error=refusal.message)
             return refusal.message
         except Exception as failure:
             # The edge of a loop: said in the log and in health, then tried again.
             log.exception("loop_failed", loop=loop.name)
-            return f"{type(failure).__name__}; the log of {self._process} says more."
+            what = f"Ended after {TURN_SECONDS:g} seconds" if limit.expired() else type(failure).__name__
+            return f"{what}; the log of {self._process} says more."
         return None
 
 

@@ -34,6 +34,7 @@ class Order:
     snapshot: str | None = None
     image: str | None = None
     reachable: Sequence[str] = ()  # hosts, or host:port; the server itself always is
+    reachable_in_public: Sequence[str] = ()  # the same, but not where a name leads into a private network
     open_network: bool = False  # every public host
     life_seconds: float = 6 * 3600.0  # after which the provider removes it, whoever forgot it
 

@@ -96,6 +96,25 @@ async def test_failing_loop_goes_on(world, ada, monkeypatch, failure, told):
     }
 
 
+async def test_a_turn_that_hangs_is_ended(world, ada, monkeypatch):
+    """What never answers becomes a failure with a name, the log says where it hung, and the loop goes on."""
+    monkeypatch.setattr(engine, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(engine, "TURN_SECONDS", 0.5)
+    hangs = asyncio.Event()
+
+    async def error():
+        loop = await loop_of(ada, "test")
+        return loop and loop["lastError"]
+
+    with structlog.testing.capture_logs() as logs:
+        async with turning(world, hangs.wait):
+            await until(error)
+            assert (await error()).startswith("Ended after 0.5 seconds; the log of ")
+            hangs.set()
+            await until(lambda: _is_none(error()))
+    assert {(entry["event"], entry["exc_info"]) for entry in logs} == {("loop_failed", True)}
+
+
 async def _is_none(coming):
     return await coming is None
 

@@ -4,10 +4,13 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+NAME_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +102,50 @@ def is_locked(path: Path) -> bool:
 
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
-    """Whole or not at all, whoever reads or dies meanwhile."""
+    """Whole or not at all, whoever reads or dies meanwhile; once it returns, a power cut takes nothing of it."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    fresh.write_text(json.dumps(value))
+    with fresh.open("w") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
     fresh.replace(path)
+    keep(path.parent)
+
+
+def named_once(path: Path) -> str:
+    """The name that this file holds; whoever asks first draws it."""
+    if not path.exists():
+        fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+        with fresh.open("w") as file:
+            file.write(secrets.token_hex(NAME_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(fresh)
+        fresh.unlink()
+        keep(path.parent)
+    return path.read_text()
+
+
+def keep(folder: Path) -> None:
+    """The names in this folder outlive a power cut from now on."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):  # a power cut may leave half of one
+    """None when it is not there, or cannot be read: a disk may lose what it promised to keep."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return dict(json.loads(path.read_bytes()))
     return None
+
+
+def is_spoilt(path: Path) -> bool:
+    """It was written, and says nothing."""
+    return path.is_file() and read(path) is None
 
 
 def _is_same(descriptor: int, path: Path) -> bool:

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -140,10 +141,16 @@ def _orders_of_worker(orders: dict[str, Any], port: int) -> dict[str, Any]:
     """Where the box shares the machine's network its door has some other port; what names the door then names that."""
     there = f"http://127.0.0.1:{port}"
     env = {
-        name: there + value.removeprefix(DOOR) if value.startswith(DOOR) else value
+        name: there + value.removeprefix(DOOR) if _leads_to_door(name, value, orders["env"]) else value
         for name, value in orders["env"].items()
     }
     return {"command": orders["command"], "cwd": orders["cwd"], "env": env, "rlimits": orders["rlimits"]}
+
+
+def _leads_to_door(name: str, value: str, env: Mapping[str, str]) -> bool:
+    """A repository elsewhere may have the same address: this machine's own port of that number."""
+    elsewhere = name == "REPO_URL" and "OMOI_GIT_DOOR" not in env
+    return not elsewhere and (value == DOOR or value.startswith(f"{DOOR}/"))
 
 
 async def _keep(keeping: Keeping) -> None:
@@ -153,7 +160,7 @@ async def _keep(keeping: Keeping) -> None:
     loop.add_reader(keeping.box.output, keeping.drain)
     keeping.reap()
     orders = keeping.orders
-    hosts = Hosts.of(orders["reachable"], open_network=orders["open_network"])
+    hosts = Hosts.of(orders["reachable"], in_public=orders["reachable_in_public"], open_network=orders["open_network"])
     async with Door(hosts, Path(orders["server"]), keeping.log.say).open(keeping.door):
         watchers = [asyncio.create_task(_limit_life(keeping)), asyncio.create_task(_limit_disk(keeping))]
         await keeping.over.wait()

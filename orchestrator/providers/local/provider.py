@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.providers import (
@@ -26,6 +26,7 @@ from orchestrator.providers.local.starting import Way
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 DEPLOYMENT = "deployment"  # the label
 SERVER = "server"
+PLACE = ".place"
 SETTLE_SECONDS = 30.0
 POLL_SECONDS = 0.01
 
@@ -49,11 +50,16 @@ class LocalProvider:
     async def start(self, server_address: str) -> None:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         await removal.sweep(self._root)
-        server = self._root / SERVER
-        fresh = server.with_name(".server")
-        fresh.write_text(_endpoint(server_address))
-        fresh.replace(server)
+        async with removal.alone(self._root, SERVER):
+            fresh = self._root / f".{SERVER}"
+            fresh.write_text(_endpoint(server_address))
+            fresh.replace(self._root / SERVER)
         self._way = await starting.find_way(self._root, self._python, self._tier)
+
+    def place(self) -> str:
+        """The name of this folder's sandboxes among all that are local somewhere; it lies in the folder itself."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folders.named_once(self._root / PLACE)
 
     async def close(self) -> None:
         """Nothing is held: keepers belong to nobody."""
@@ -68,7 +74,7 @@ class LocalProvider:
         if folder is None:
             raise OrderRefused(f"{order.name!r} is no name for a sandbox: letters, digits and hyphens, at most 100.")
         starting.check(order)
-        async with self._alone(order.name):
+        async with removal.alone(self._root, order.name):
             await _settled(folder)
             machine = _machine(folder)
             if machine and machine.labels != order.labels:
@@ -98,12 +104,14 @@ class LocalProvider:
         folder = self._folder(name)
         if folder is None:
             return
-        async with self._alone(name):
-            await removal.remove(folder)
+        with _told():
+            async with removal.alone(self._root, name):
+                await removal.remove(folder)
 
     async def log(self, name: str, lines: int) -> str:
         folder = self._folder(name)
-        return await asyncio.to_thread(log.tail, folder, lines) if folder else ""
+        with _told():
+            return await asyncio.to_thread(log.tail, folder, lines) if folder else ""
 
     def _found_way(self) -> Way:
         if self._way is None:
@@ -112,14 +120,6 @@ class LocalProvider:
 
     def _folder(self, name: str) -> Folder | None:
         return Folder(self._root / name) if NAME.fullmatch(name) else None
-
-    @contextlib.asynccontextmanager
-    async def _alone(self, name: str) -> AsyncIterator[None]:
-        """One at a time makes or unmakes a sandbox, in whichever process."""
-        with contextlib.ExitStack() as stack:
-            while not folders.hold(self._root / f".{name}{removal.LOCK}", stack):  # noqa: ASYNC110 - a lock tells nobody that it is free
-                await asyncio.sleep(POLL_SECONDS)
-            yield
 
     @contextlib.contextmanager
     def _place(self, name: str) -> Iterator[None]:
@@ -131,6 +131,15 @@ class LocalProvider:
             yield
         finally:
             self._creating.discard(name)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What the system refuses here concerns this sandbox alone, and may succeed later."""
+    try:
+        yield
+    except OSError as error:
+        raise ProviderError(f"This machine refused: {error}.") from error
 
 
 async def _settled(folder: Folder) -> None:
@@ -152,10 +161,10 @@ def _machine(folder: Folder) -> Machine | None:
     if end is not None:
         told = {"exit_code": end["exit"], "out_of_memory": end["oom"], "detail": end["detail"]}
         return Machine(**machine, state=MachineState.ENDED, **told)
-    if "box" not in state:
-        return Machine(**machine, state=MachineState.STARTING)
     if live:
-        return Machine(**machine, state=MachineState.RUNNING)
+        return Machine(**machine, state=MachineState.RUNNING if "box" in state else MachineState.STARTING)
+    if "box" not in state and not folders.is_spoilt(folder.state):
+        return Machine(**machine, state=MachineState.STARTING)
     return Machine(**machine, state=MachineState.ENDED, detail=removal.unexplained(state))
 
 

@@ -5,7 +5,7 @@ import contextlib
 import signal
 import time
 from asyncio.subprocess import DEVNULL
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,15 @@ TRIAL = ".try-"
 LOCK = ".lock"
 
 
+@contextlib.asynccontextmanager
+async def alone(root: Path, name: str) -> AsyncIterator[None]:
+    """One at a time makes or unmakes what has this name, in whichever process. Who dies holds it no longer."""
+    with contextlib.ExitStack() as stack:
+        while not folders.hold(_lock(root, name), stack):  # noqa: ASYNC110 - a lock tells nobody that it is free
+            await asyncio.sleep(POLL_SECONDS)
+        yield
+
+
 async def remove(folder: Folder) -> None:
     """End all that runs in it, then remove every trace. Its files are there as long as a process of it may be."""
     if not folder.path.exists():
@@ -35,19 +44,42 @@ async def remove(folder: Folder) -> None:
 
 
 async def sweep(root: Path) -> None:
-    """Finish what a server before us began."""
-    for path in list(root.iterdir()):  # noqa: ASYNC240 - once, before anybody is served
-        if path.name.startswith((GONE, NEW)):
-            await _remove_files(path)
-        elif path.name.startswith(TRIAL):
-            await remove(Folder(path))
-        elif path.name.endswith(LOCK):
-            with contextlib.ExitStack() as stack:
+    """Finish what a server before us began. What another one is at in this moment, it finishes itself."""
+    found = list(root.iterdir())  # noqa: ASYNC240 - once, before anybody is served
+    for path in sorted(found, key=lambda path: path.name.endswith(LOCK)):
+        with contextlib.ExitStack() as stack:
+            if path.name.endswith(LOCK):
                 folders.hold(path, stack)
+            elif (name := _left(path)) and folders.hold(_lock(root, name), stack):
+                await _finish(path)
+
+
+def _left(path: Path) -> str | None:
+    """The name of the sandbox whose making or unmaking left this behind."""
+    if path.name.startswith(GONE):
+        return path.name.removeprefix(GONE).rpartition("-")[0]
+    if path.name.startswith(NEW):
+        return path.name.removeprefix(NEW)
+    if path.name.startswith(TRIAL) or folders.is_spoilt(Folder(path).order):
+        return path.name  # whose it was is not known any more: nobody asks for it, and nobody deletes it
+    return None
+
+
+async def _finish(path: Path) -> None:
+    if path.name.startswith((GONE, NEW)):
+        await _remove_files(path)
+    else:
+        await remove(Folder(path))
+
+
+def _lock(root: Path, name: str) -> Path:
+    return root / f".{name}{LOCK}"
 
 
 def unexplained(state: dict[str, Any]) -> str:
     """What happened to a sandbox whose keeper said nothing about its end."""
+    if not state:
+        return "What its keeper wrote down is lost."
     if state.get("boot") != processes.boot():
         return "The machine was started anew."
     return "Its keeper was killed."

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import subprocess
 import sys
-import tempfile
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -66,7 +66,7 @@ async def find_way(root: Path, python: str, tier: Tier | None) -> Way:
 def check(order: Order) -> None:
     """Refuse what could never be started."""
     try:
-        Hosts.of(order.reachable, open_network=order.open_network)
+        Hosts.of(order.reachable, in_public=order.reachable_in_public, open_network=order.open_network)
     except Malformed as error:
         raise OrderRefused(f"{error} is no host that a sandbox could reach.") from error
     for name in order.files:
@@ -82,6 +82,7 @@ async def start(folder: Folder, order: Order, way: Way, server: Path) -> None:
         await removal.remove(fresh)
         await asyncio.to_thread(_furnish, fresh, order)
         fresh.path.rename(folder.path)  # at once: half of it never passes for a sandbox
+        await asyncio.to_thread(folders.keep, folder.path.parent)
         reason = await _keep(folder, _orders(folder, order, way, server))
     except OSError as error:
         reason = str(error)
@@ -117,13 +118,13 @@ def _with_links(python: str, named: list[Path]) -> list[Path]:
 
 async def _try(root: Path, way: Way) -> frozenset[str]:
     """Start a worker that has nothing to do, and read which limits it had."""
-    folder = Folder(Path(tempfile.mkdtemp(prefix=removal.TRIAL, dir=root)))
-    try:
-        folder.path.rmdir()
-        await start(folder, Order(name="try", labels={}, env={}, files={WORKER: b""}), way, root / "server")
-        return frozenset((folders.read(folder.state) or {})["limits"])
-    finally:
-        await removal.remove(folder)
+    folder = Folder(root / f"{removal.TRIAL}{secrets.token_hex(8)}")
+    async with removal.alone(root, folder.path.name):
+        try:
+            await start(folder, Order(name="try", labels={}, env={}, files={WORKER: b""}), way, root / "server")
+            return frozenset((folders.read(folder.state) or {})["limits"])
+        finally:
+            await removal.remove(folder)
 
 
 def _note(reasons: list[str]) -> str:
@@ -165,6 +166,7 @@ def _orders(folder: Folder, order: Order, way: Way, server: Path) -> dict[str, A
         "disk_seconds": DISK_SECONDS,
         "grace_seconds": GRACE_SECONDS,
         "reachable": list(order.reachable),
+        "reachable_in_public": list(order.reachable_in_public),
         "open_network": order.open_network,
         "life_seconds": order.life_seconds,
         "server": str(server),

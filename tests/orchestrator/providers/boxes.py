@@ -26,10 +26,10 @@ LEAVES_CHILDREN = """
 
 
 def order(worker: str = WAITS, *, name: str = "", files: dict | None = None, labels: dict | None = None, **given):
-    """An order for a worker that is this program; each has a name of its own."""
+    """An order for a worker that is this program; each has a name of its own on this machine."""
     program = textwrap.dedent(worker).strip().encode()
     return Order(
-        name=name or f"omoi-test-{next(_numbers)}",
+        name=name or f"omoi-test-{os.getpid()}-{next(_numbers)}",
         labels={"deployment": "test"} if labels is None else labels,
         env=given.pop("env", {}),
         files={"worker.pyz": program, **(files or {})},

@@ -139,6 +139,21 @@ class Conformance:
         assert await provider.get(ordered.name) is None
         await provider.delete(ordered.name)
 
+    async def test_deleting_ends_who_hangs(self, provider):
+        """A worker that was stopped, and so listens to nothing, runs for its provider, and goes like any other."""
+        seconds = unmistakable_seconds()
+        ordered = order(f"""
+            import os, signal, subprocess
+            subprocess.Popen(["sleep", "{seconds}"])
+            print("up", flush=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        """)
+        await provider.create(ordered)
+        await says(provider, ordered.name, "up")
+        assert (await provider.get(ordered.name)).state is MachineState.RUNNING
+        await provider.delete(ordered.name)
+        assert (running_with(seconds), await provider.get(ordered.name)) == ([], None)
+
     async def test_the_end_of_the_worker_is_the_end_of_all(self, provider):
         """What a worker leaves behind does not outlive it."""
         seconds = unmistakable_seconds()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.providers import MachineState, ProviderError, Tier
-from orchestrator.providers.local import box, processes, removal
+from orchestrator.providers.local import box, keeper, limits, processes, removal, starting
 from orchestrator.providers.local import folder as folders
 from orchestrator.providers.local.folder import Folder
 from orchestrator.providers.local.provider import LocalProvider
@@ -108,6 +108,18 @@ async def test_a_killed_keeper_leaves_nothing_that_deleting_misses(provider):
     await provider.delete(ordered.name)
     assert (running_with(seconds), [path for path in groups if Path(path).exists()]) == ([], [])
     assert await provider.get(ordered.name) is None
+
+
+async def test_a_keeper_that_hangs_is_ended(provider, monkeypatch):
+    """One that was stopped hears no wish to end: it goes all the same, with its box."""
+    monkeypatch.setattr(removal, "STOP_SECONDS", 0.1)
+    seconds = unmistakable_seconds()
+    ordered = order(LEAVES_CHILDREN.format(seconds=seconds))
+    await provider.create(ordered)
+    await says(provider, ordered.name, "up")
+    os.kill(keeper_of(provider, ordered.name), signal.SIGSTOP)
+    await provider.delete(ordered.name)
+    assert (running_with(seconds), await provider.get(ordered.name)) == ([], None)
 
 
 async def test_a_worker_without_its_keeper_ends(processes):
@@ -209,12 +221,107 @@ async def test_what_was_begun_is_finished(boxes):
     folder = folder_of(boxes, ordered.name)
     folder.path.mkdir()
     folders.write(folder.order, {"labels": dict(ordered.labels)})
-    (boxes._root / f"{removal.GONE}x" / "home").mkdir(parents=True)
+    for left in (f"{removal.GONE}x-1", f"{removal.NEW}x", f"{removal.TRIAL}x"):
+        (boxes._root / left / "home").mkdir(parents=True)
     assert (await boxes.get(ordered.name)).state is MachineState.STARTING
     async with running(boxes, ordered) as machine:
         assert machine.state is MachineState.RUNNING
     await boxes.start("http://127.0.0.1:9")
     assert not list(boxes._root.glob(".*"))
+
+
+@pytest.mark.parametrize("left", [f"{removal.GONE}x-1-2", f"{removal.NEW}x-1", f"{removal.TRIAL}x"])
+async def test_what_others_are_at_is_theirs(boxes, left):
+    """A server that starts beside another one touches nothing that the other makes or removes in this moment."""
+    path = boxes._root / left
+    (path / "home").mkdir(parents=True)
+    async with removal.alone(boxes._root, left if left.startswith(removal.TRIAL) else "x-1"):
+        await removal.sweep(boxes._root)
+        assert (path / "home").exists()
+    await removal.sweep(boxes._root)
+    assert not path.exists()
+
+
+async def test_a_trial_is_somebodys(tmp_path, monkeypatch):
+    """A server that starts while another one tries the machine does not take its trial away."""
+    swept = []
+    start = starting.start
+
+    async def started(folder, *given):
+        await start(folder, *given)
+        await removal.sweep(tmp_path)
+        swept.append(folder.path.is_dir())
+
+    monkeypatch.setattr(starting, "start", started)
+    await LocalProvider(tmp_path, deployment="test", machines=1).start("http://127.0.0.1:9")
+    assert swept == [True]
+
+
+async def test_servers_that_start_at_once(tmp_path, monkeypatch):
+    """One at a time writes down where it is, and then the next one."""
+    hold, waits = folders.hold, asyncio.Event()
+    monkeypatch.setattr(folders, "hold", lambda path, stack: hold(path, stack) or waits.set())
+    provider = LocalProvider(tmp_path, deployment="test", machines=1)
+    async with removal.alone(tmp_path, "server"):
+        starting = asyncio.create_task(provider.start("http://127.0.0.1:9"))
+        await until(waits.is_set)
+        assert not (tmp_path / "server").exists()
+    await starting
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("server", "127.0.0.1:9")]
+
+
+def test_what_was_written_outlives_a_power_cut(tmp_path, monkeypatch):
+    """The content is on the disk before it has its name, and the name before anybody is told."""
+    synced = []
+    sync = os.fsync
+
+    def noted(descriptor):
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink(), (tmp_path / "state.json").exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    folders.write(tmp_path / "state.json", {"box": 1})
+    [(content, named_before), (folder, named_then)] = synced
+    assert (content.parent, named_before) == (tmp_path, False)
+    assert (folder, named_then) == (tmp_path, True)
+
+
+@pytest.mark.parametrize("left", ["", '{"keeper": [', "\0\0\0", "null"])
+async def test_half_a_state_is_an_end(boxes, left):
+    """What a power cut left of a sandbox that ran is no start that goes on for ever, and is removed like any other."""
+    ordered = order()
+    async with running(boxes, ordered):
+        folder = folder_of(boxes, ordered.name)
+        os.kill(keeper_of(boxes, ordered.name), signal.SIGKILL)
+        await ended(boxes, ordered.name)
+        limits.remove(map(Path, folders.read(folder.state)["groups"]))  # as the end of the power would
+        folder.state.write_text(left)
+        machine = await boxes.get(ordered.name)
+        assert (machine.state, machine.detail) == (MachineState.ENDED, "What its keeper wrote down is lost.")
+    assert not folder.path.exists()
+
+
+async def test_half_an_order_is_nobodys(boxes):
+    """A sandbox that cannot say any more whose it is goes with the next start of a server."""
+    ordered = order()
+    async with running(boxes, ordered):
+        folder = folder_of(boxes, ordered.name)
+        folder.order.write_text('{"labels": {"deploy')
+        assert await boxes.get(ordered.name) is None
+        await removal.sweep(boxes._root)
+        assert not folder.path.exists()
+
+
+async def test_a_log_that_cannot_be_read_is_said(boxes):
+    """What the system refuses is an error of the provider that names this sandbox's trouble, and no other's."""
+    ordered = order("pass")
+    async with running(boxes, ordered):
+        await ended(boxes, ordered.name)
+        folder = folder_of(boxes, ordered.name)
+        folder.log.unlink(missing_ok=True)
+        folder.log.mkdir()
+        with pytest.raises(ProviderError, match="Is a directory"):
+            await boxes.log(ordered.name, 10)
 
 
 async def test_files_that_resist_are_removed(boxes):
@@ -242,3 +349,19 @@ async def test_another_start_of_the_machine(boxes):
         await ended(boxes, ordered.name)
         folder.state.write_text(json.dumps(folders.read(folder.state) | {"boot": "another"}))
         assert (await boxes.get(ordered.name)).detail == "The machine was started anew."
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "leads"),
+    [
+        ("CALLBACK_URL", "http://127.0.0.1:8000", True),
+        ("ANTHROPIC_BASE_URL", "http://127.0.0.1:8000/model", True),
+        ("REPO_URL", "http://127.0.0.1:8000/git/repository.git", False),
+        ("NOTE", "http://127.0.0.1:80001/work.git", False),
+    ],
+)
+def test_what_leads_to_the_door(name, value, leads):
+    """Where the door has another port its own address is rewritten, and none that only begins like it."""
+    given = {"command": [], "cwd": "/", "rlimits": {}, "env": {name: value}}
+    [told] = keeper._orders_of_worker(given, 9)["env"].values()
+    assert told == (value.replace(":8000", ":9") if leads else value)
