@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import clock, credentials, projects, sandboxes, tasks, tickets, waits
+from app import clock, credentials, machines, projects, sandboxes, tasks, tickets, waits
 from app.enums import CredentialKind, DesiredState, FailureCode, SandboxEventType, SandboxStatus, TaskStatus
 from app.errors import Conflict, InvalidInput, SandboxNotRunning
 from app.inputs import LINE_CHARS, Checks
@@ -29,6 +29,7 @@ class Fleet:
     machines: int
     deployment: str
     life: timedelta
+    place: str | None = None  # the one of the provider's places that this server sees to; None: all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,9 @@ class Briefing:
 
 async def claim(tx: Transaction, fleet: Fleet, *, only: UUID | None = None) -> Sequence[Sandbox]:
     """Give the next tasks to sandboxes that are to be launched: the rows first, the machines later."""
-    claimed = await tasks.claim(tx.session, provider=fleet.provider, machines=fleet.machines, most=CLAIMS, only=only)
+    claimed = await tasks.claim(
+        tx.session, provider=fleet.provider, place=fleet.place, machines=fleet.machines, most=CLAIMS, only=only
+    )
     if not claimed:
         return []
     made = await sandboxes.insert_for(
@@ -75,12 +78,12 @@ async def spawn(tx: Transaction, task_id: UUID, fleet: Fleet) -> Sandbox:
     if task.status is not TaskStatus.PENDING:
         raise Conflict(f"The task is {task.status.name}; only a PENDING task can be started.", path=["taskId"])
     reasons = (await waits.waiting_for(tx.session, [task], orchestrated=True, room=fleet))[task_id]
-    why = " ".join(reason.message for reason in reasons) or "Its last machine is still being removed. Try again soon."
+    why = " ".join(reason.message for reason in reasons) or "Somebody changes it in this moment. Try again."
     raise Conflict(why, path=["taskId"])
 
 
-async def brief(tx: Transaction, sandbox_id: UUID, *, server_has_key: bool) -> Briefing:
-    """Settle what is decided at its launch, its branch and its resources, and collect what it shall know."""
+async def brief(tx: Transaction, sandbox_id: UUID, *, server_has_key: bool, exposed: bool) -> Briefing:
+    """Settle what is decided at its launch, its branch, its resources and its walls, and collect what it shall know."""
     sandbox = await _lock(tx.session, sandbox_id)
     assert sandbox.task_id is not None
     [task] = await tasks.by_ids(tx.session, [sandbox.task_id])
@@ -88,7 +91,9 @@ async def brief(tx: Transaction, sandbox_id: UUID, *, server_has_key: bool) -> B
     await tickets.begin(tx, [task.ticket_id])  # in case somebody held it when the task was claimed
     ticket = await tickets.with_branch(tx.session, task.ticket_id, project)
     settings = ProjectSettings.stored(project.settings)
-    sandbox = await sandboxes.equip(tx.session, sandbox_id, branch=ticket.branch, resources=asdict(settings.resources))
+    sandbox = await sandboxes.equip(
+        tx.session, sandbox_id, branch=ticket.branch, resources=asdict(settings.resources), exposed=exposed
+    )
     user_id = task.created_by or project.created_by
     own_key = await credentials.has(tx.session, user_id, CredentialKind.ANTHROPIC)
     earlier = await sandboxes.last_of(tx.session, task.id, before_attempt=sandbox.attempt) if task.resume else None
@@ -150,7 +155,7 @@ async def lose(
 ) -> bool:
     """It has ended without a word of its own; nothing changes when it had one after all, or is heard of again."""
     sandbox = await _lock(tx.session, sandbox_id)
-    if sandbox.status in sandboxes.ENDED or (only_expired and not await sandboxes.is_expired(tx.session, sandbox_id)):
+    if sandbox.status in sandboxes.ENDED or (only_expired and not await machines.is_expired(tx.session, sandbox_id)):
         return False
     lost = code is FailureCode.SANDBOX_LOST
     if sandbox.desired is DesiredState.STOP and sandbox.stop_code is not None:
@@ -159,21 +164,19 @@ async def lose(
     return True
 
 
-async def postpone(tx: Transaction, sandbox_id: UUID, *, seconds: float, message: str) -> None:
-    """There was no room for its machine: the task waits a little, and the attempt does not count."""
+async def postpone(
+    tx: Transaction, sandbox_id: UUID, *, seconds: float, message: str, boot: Sequence[Mapping[str, Any]]
+) -> None:
+    """There was no room for its machine: the same try waits for it, until then or until somebody stops it."""
     sandbox = await _lock(tx.session, sandbox_id)
+    first = not sandbox.boot
+    await sandboxes.note_boot(tx.session, sandbox_id, boot)
     if sandbox.status is SandboxStatus.STOPPING and sandbox.stop_code is not None:
         await _fail(tx, sandbox, sandbox.stop_code, sandbox.stop_reason or message, {})
-        return
-    values: dict[str, Any] = {
-        "failure_code": FailureCode.SPAWN_FAILED,
-        "failure_message": message,
-        "finished_at": clock.now(),
-    }
-    ended = await sandboxes.move(tx, sandbox_id, SandboxStatus.FAILED, message=message, **values)
-    if ended is not None and sandbox.task_id is not None:
-        await tasks.postpone(tx, sandbox.task_id, attempt=sandbox.attempt, seconds=seconds)
-        tx.ring(sandboxes.MACHINES)
+    elif sandbox.status is SandboxStatus.PROVISIONING:
+        await machines.launch_later(tx.session, sandbox_id, seconds=seconds)
+        if first:
+            tx.emit(sandbox_id, SandboxEventType.SANDBOX_STATUS, {"status": sandbox.status.name, "message": message})
 
 
 async def stop(tx: Transaction, sandbox_id: UUID, *, reason: str | None) -> Sandbox:

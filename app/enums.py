@@ -104,6 +104,7 @@ class WaitCode(Described):
     CONCURRENCY = "concurrency", "All places of the project are taken."
     BUDGET = "budget", "The project's budget is used up."
     BACKOFF = "backoff", "The last attempt failed and the next one waits."
+    LAST_MACHINE = "last_machine", "The machine of its last attempt is not gone yet."
     PROVIDER_QUOTA = "provider_quota", "The sandbox provider's quota is used up."
     PROVIDER_DOWN = "provider_down", "The sandbox provider does not answer."
     NO_CREDENTIAL = "no_credential", "A credential that it needs is missing."

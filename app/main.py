@@ -84,6 +84,7 @@ class Server:
             bus=self.bus,
             keys=self.keys,
             authenticate=self.gate.authenticate,
+            allow_unisolated=settings.allow_unisolated,
         )
         git_door = Door(settings, self.db, self.gate.authenticate)
         worker_door = WorkerDoor(self.db, self.masks, self.gate.authenticate)
@@ -134,7 +135,13 @@ class Server:
             keys=self.keys,
             masks=self.masks,
             provider=provider,
-            fleet=Fleet(provider=provider.name, machines=machines, deployment=deployment, life=life),
+            fleet=Fleet(
+                provider=provider.name,
+                place=provider.place() if self.settings.orchestrator_enabled else None,
+                machines=machines,
+                deployment=deployment,
+                life=life,
+            ),
             address=self._local_address,
             worker_environment=self._worker_environment,
         )

@@ -16,9 +16,10 @@ RANK = text("""
           deadline_at - interval '1 hour')
 """)
 
-# The next tasks of every project that has room, and of all those the first: what is read grows with the number of
-# projects and their free places, never with the queue. Dependencies fail closed: only COMPLETED lets a task pass.
-# They are asked for task by task: as NOT EXISTS all dependencies would be read anew for each project.
+# The next tasks of every project that has room, and of all those the first. Each project's queue is read in order, only
+# as far as its free places need. What holds tasks back is collected once, as sets that are looked up by hash: asked for
+# task by task, a queue of which most are held would be as many small searches. Dependencies fail closed: only COMPLETED
+# lets a task pass.
 NEXT = text("""
 WITH room AS (
     SELECT p.id, coalesce((p.settings->>'concurrency')::int, 4) - coalesce(live.n, 0) AS free
@@ -29,34 +30,45 @@ WITH room AS (
     LEFT JOIN spendings s ON s.project_id = p.id
     WHERE p.archived_at IS NULL
       AND EXISTS (SELECT FROM tasks WHERE project_id = p.id AND status = 'pending')
-      AND coalesce(s.cost_micro_usd < (p.settings->>'budget_usd')::float * 1000000,
-                   p.settings->>'budget_usd' IS NULL OR (p.settings->>'budget_usd')::float > 0)
+      AND coalesce(coalesce(s.cost_micro_usd, 0) / 1000000::float < (p.settings->>'budget_usd')::float, true)
+), held AS (
+    SELECT w.id FROM tasks w WHERE w.status = 'pending'
+       AND EXISTS (SELECT FROM task_dependencies d JOIN tasks n ON n.id = d.depends_on_id
+                   WHERE d.task_id = w.id AND n.status <> 'completed')
+), blocked AS (
+    SELECT b.ticket_id FROM ticket_blockers b JOIN tickets o ON o.id = b.blocker_id
+    WHERE o.status NOT IN ('done', 'cancelled')
+), with_machine AS (
+    SELECT task_id FROM sandboxes WHERE gone_at IS NULL AND task_id IS NOT NULL
 ), chosen AS (
     SELECT next.id, next.rank_at FROM room CROSS JOIN LATERAL (
         SELECT t.id, t.rank_at FROM tasks t JOIN tickets k ON k.id = t.ticket_id
-        WHERE t.project_id = room.id AND t.status = 'pending' AND t.due_at <= omoi_now()
+        WHERE t.project_id = room.id AND t.status = 'pending' AND t.due_at <= (SELECT omoi_now())
           AND (CAST(:only AS uuid) IS NULL OR t.id = :only)
           AND k.status NOT IN ('done', 'cancelled') AND k.blocked_reason IS NULL
-          AND NOT EXISTS (SELECT FROM ticket_blockers b JOIN tickets o ON o.id = b.blocker_id
-                          WHERE b.ticket_id = k.id AND o.status NOT IN ('done', 'cancelled'))
-          AND (SELECT true FROM task_dependencies d JOIN tasks n ON n.id = d.depends_on_id
-               WHERE d.task_id = t.id AND n.status <> 'completed' LIMIT 1) IS NULL
-          AND NOT EXISTS (SELECT FROM sandboxes x WHERE x.task_id = t.id AND x.gone_at IS NULL)
+          AND t.ticket_id NOT IN (SELECT ticket_id FROM blocked)
+          AND t.id NOT IN (SELECT id FROM held)
+          AND t.id NOT IN (SELECT task_id FROM with_machine)
         ORDER BY t.rank_at LIMIT greatest(room.free, 0) FOR UPDATE OF t SKIP LOCKED
     ) next
     ORDER BY next.rank_at
     LIMIT greatest(0, least(:most, :machines - (SELECT count(*) FROM sandboxes
-                                                WHERE provider = :provider AND gone_at IS NULL)))
+                                                WHERE provider = :provider AND gone_at IS NULL
+                                                  AND coalesce(place = :place, true))))
 )
 SELECT id FROM chosen ORDER BY rank_at
 """)
-ONE_DISPATCH_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('omoi dispatch'))")
+# With less memory than its sets need Postgres would not hash them, but compare each task with each of them.
+ONE_DISPATCH_AT_A_TIME = text(
+    "SELECT pg_advisory_xact_lock(hashtext('omoi dispatch')), set_config('work_mem', '64MB', true)"
+)
 
 
 async def next_up(
-    session: AsyncSession, *, provider: str, machines: int, most: int, only: UUID | None
+    session: AsyncSession, *, provider: str, place: str | None, machines: int, most: int, only: UUID | None
 ) -> Sequence[UUID]:
     """Locked, the first in the queue first. One process at a time looks, so that no limit is passed by two at once."""
     await session.execute(ONE_DISPATCH_AT_A_TIME)
-    found = await session.scalars(NEXT, {"provider": provider, "machines": machines, "most": most, "only": only})
+    given = {"provider": provider, "place": place, "machines": machines, "most": most, "only": only}
+    found = await session.scalars(NEXT, given)
     return found.all()

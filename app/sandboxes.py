@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, func, insert, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app import clock, ids, paging, streams, tokens
@@ -34,7 +34,6 @@ MOVES: Mapping[SandboxStatus, frozenset[SandboxStatus]] = {
     **{status: frozenset[SandboxStatus]() for status in ENDED},
 }
 LEASE = timedelta(seconds=90)  # three heartbeats
-LAUNCH = timedelta(seconds=10)  # how long a launch is in the hand of a process that says no more of it
 STOP_GRACE = timedelta(seconds=30)
 BOOT_STEPS = 50
 NEWEST_FIRST = paging.Order(Sandbox.id, descending=True)
@@ -78,46 +77,14 @@ async def insert_for(
     return list(made.all())
 
 
-async def to_launch(session: AsyncSession, *, provider: str, limit: int) -> Sequence[Sandbox]:
-    """Take in hand those that want a machine and that no other process is launching."""
-    wanting = (
-        select(Sandbox.id)
-        .where(
-            Sandbox.provider == provider,
-            Sandbox.status == PROVISIONING,
-            Sandbox.desired == DesiredState.RUN,
-            or_(Sandbox.launch_until.is_(None), Sandbox.launch_until < clock.now()),
-        )
-        .order_by(Sandbox.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    taken = await session.scalars(
-        update(Sandbox)
-        .where(Sandbox.id.in_(wanting))
-        .values(launch_until=clock.now() + LAUNCH, lease_until=clock.now() + LEASE)
-        .returning(Sandbox)
-        .execution_options(populate_existing=True)
-    )
-    return taken.all()
-
-
-async def keep_in_hand(session: AsyncSession, sandbox_ids: Sequence[UUID]) -> None:
-    """Their launches take their time, and go on."""
-    await session.execute(
-        update(Sandbox)
-        .where(Sandbox.id.in_(sandbox_ids), Sandbox.launch_until.is_not(None))
-        .values(launch_until=clock.now() + LAUNCH, lease_until=clock.now() + LEASE)
-    )
-
-
 async def equip(
-    session: AsyncSession, sandbox_id: UUID, *, branch: str | None, resources: Mapping[str, Any]
+    session: AsyncSession, sandbox_id: UUID, *, branch: str | None, resources: Mapping[str, Any], exposed: bool
 ) -> Sandbox:
+    """What was exposed once stays so: a machine may be there from an earlier launch."""
     found = await session.scalars(
         update(Sandbox)
         .where(Sandbox.id == sandbox_id)
-        .values(branch=branch, resources=dict(resources))
+        .values(branch=branch, resources=dict(resources), exposed=or_(Sandbox.exposed.is_(True), literal(exposed)))
         .returning(Sandbox)
         .execution_options(populate_existing=True)
     )
@@ -186,15 +153,6 @@ async def move(
     return changed
 
 
-async def alive(session: AsyncSession, names: Sequence[str]) -> None:
-    """Their provider vouches for their machines: a worker that is cut off keeps its lease."""
-    await session.execute(
-        update(Sandbox)
-        .where(Sandbox.name.in_(names), Sandbox.status.in_(LIVE), Sandbox.lease_until < clock.now() + LEASE / 2)
-        .values(lease_until=clock.now() + LEASE)
-    )
-
-
 async def gone(tx: Transaction, sandbox_id: UUID, *, log: str | None) -> None:
     """Its machine is no more; what its worker wrote last is kept. There is room for another one."""
     tx.ring(WORK)
@@ -203,83 +161,6 @@ async def gone(tx: Transaction, sandbox_id: UUID, *, log: str | None) -> None:
         .where(Sandbox.id == sandbox_id, Sandbox.status.in_(ENDED), Sandbox.gone_at.is_(None))
         .values(gone_at=clock.now(), log=func.coalesce(log, Sandbox.log))
     )
-
-
-async def with_machines(session: AsyncSession, *, provider: str) -> Sequence[Sandbox]:
-    """All that have, or may have, a machine."""
-    found = await session.scalars(
-        select(Sandbox).where(Sandbox.provider == provider, Sandbox.gone_at.is_(None)).order_by(Sandbox.id)
-    )
-    return found.all()
-
-
-async def expired(session: AsyncSession, *, provider: str, limit: int) -> Sequence[Sandbox]:
-    """Live ones for which nobody has vouched in time. What still waits for its launch is nobody's to vouch for."""
-    waits = and_(Sandbox.status == PROVISIONING, Sandbox.desired == DesiredState.RUN)
-    found = await session.scalars(
-        select(Sandbox)
-        .where(Sandbox.provider == provider, Sandbox.status.in_(LIVE), ~waits, Sandbox.lease_until < clock.now())
-        .order_by(Sandbox.lease_until)
-        .limit(limit)
-    )
-    return found.all()
-
-
-async def is_expired(session: AsyncSession, sandbox_id: UUID) -> bool:
-    over = select(Sandbox.id).where(Sandbox.id == sandbox_id, Sandbox.lease_until < clock.now())
-    return await session.scalar(over) is not None
-
-
-async def to_force(session: AsyncSession, *, provider: str) -> frozenset[UUID]:
-    """Asked to stop, and out of time."""
-    found = await session.scalars(
-        select(Sandbox.id).where(
-            Sandbox.provider == provider, Sandbox.status == STOPPING, Sandbox.force_at < clock.now()
-        )
-    )
-    return frozenset(found)
-
-
-async def in_hand(session: AsyncSession, *, provider: str) -> frozenset[UUID]:
-    """Some process is getting a machine for them in this moment."""
-    found = await session.scalars(
-        select(Sandbox.id).where(
-            Sandbox.provider == provider, Sandbox.gone_at.is_(None), Sandbox.launch_until > clock.now()
-        )
-    )
-    return frozenset(found)
-
-
-async def owning(session: AsyncSession, names: Sequence[str]) -> frozenset[str]:
-    """Those of these machines that a sandbox still answers for."""
-    found = await session.scalars(select(Sandbox.name).where(Sandbox.name.in_(names), Sandbox.gone_at.is_(None)))
-    return frozenset(found)
-
-
-async def overdue(session: AsyncSession, *, limit: int) -> Sequence[Sandbox]:
-    """Past the end of the time that a try gets."""
-    found = await session.scalars(
-        select(Sandbox)
-        .where(Sandbox.status.in_(LIVE), Sandbox.desired == DesiredState.RUN, Sandbox.deadline_at < clock.now())
-        .limit(limit)
-    )
-    return found.all()
-
-
-async def silent(session: AsyncSession, *, silence: timedelta, limit: int) -> Sequence[Sandbox]:
-    """Heard of within their leases, but nothing has happened in them for so long."""
-    since = func.coalesce(Sandbox.last_event_at, Sandbox.created_at)
-    found = await session.scalars(
-        select(Sandbox)
-        .where(
-            Sandbox.status.in_({STARTING, RUNNING}),
-            Sandbox.desired == DesiredState.RUN,
-            since < clock.now() - silence,
-            or_(Sandbox.last_event_at.is_(None), Sandbox.last_heartbeat_at > clock.now() - LEASE),
-        )
-        .limit(limit)
-    )
-    return found.all()
 
 
 async def lock(session: AsyncSession, sandbox_id: UUID) -> Sandbox:
@@ -335,11 +216,6 @@ def visible(principal: Principal, wanted: Filter) -> Select[Sandbox]:
 
 async def count_visible(session: AsyncSession, principal: Principal, wanted: Filter) -> int:
     return await session.scalar(visible(principal, wanted).with_only_columns(func.count())) or 0
-
-
-async def count_machines(session: AsyncSession, *, provider: str) -> int:
-    there = select(func.count()).select_from(Sandbox).where(Sandbox.provider == provider, Sandbox.gone_at.is_(None))
-    return await session.scalar(there) or 0
 
 
 async def count_live(session: AsyncSession) -> int:

@@ -44,6 +44,7 @@ class Keys:
     def __init__(self, root: bytes) -> None:
         self._mac = _derived(root, "sandbox tokens")
         self._cipher = AESGCM(_derived(root, "stored secrets"))
+        self.masked = _derived(root, "names of masked secrets")
         self.fingerprint = _derived(root, "fingerprint")  # tells root keys apart and says nothing about them
         self._key_id = self.fingerprint.hex()[:KEY_ID_CHARS]
 

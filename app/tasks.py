@@ -177,10 +177,16 @@ async def retry(tx: Transaction, task_id: UUID, *, resume: bool = False) -> Task
 
 
 async def claim(
-    session: AsyncSession, *, provider: str, machines: int, most: int, only: UUID | None = None
+    session: AsyncSession,
+    *,
+    provider: str,
+    machines: int,
+    most: int,
+    place: str | None = None,
+    only: UUID | None = None,
 ) -> Sequence[Task]:
     """PENDING → ASSIGNED with the next attempt, for as many as there is room for; three statements for any queue."""
-    chosen = await queues.next_up(session, provider=provider, machines=machines, most=most, only=only)
+    chosen = await queues.next_up(session, provider=provider, place=place, machines=machines, most=most, only=only)
     if not chosen:
         return []
     claimed = await session.scalars(
@@ -190,8 +196,8 @@ async def claim(
         .returning(Task)
         .execution_options(populate_existing=True)
     )
-    place = {task_id: number for number, task_id in enumerate(chosen)}
-    return sorted(claimed, key=lambda task: place[task.id])
+    rank = {task_id: number for number, task_id in enumerate(chosen)}
+    return sorted(claimed, key=lambda task: rank[task.id])
 
 
 async def begin(tx: Transaction, task_id: UUID, *, attempt: int) -> None:
@@ -235,20 +241,6 @@ async def fail(
     failed = await _move(tx.session, task, TaskStatus.FAILED, end)
     tx.record("task.failed", task.id, f"gave up {task.title}: {message}"[:LINE_CHARS], project_id=task.project_id)
     return failed
-
-
-async def postpone(tx: Transaction, task_id: UUID, *, attempt: int, seconds: float) -> Task | None:
-    """There was no room for a machine: PENDING again a little later, and this attempt does not count."""
-    task = await _lock(tx.session, task_id)
-    if task.attempt != attempt or task.status not in WORKED_ON:
-        return None
-    values = {
-        "due_at": clock.now() + timedelta(seconds=seconds),
-        "max_attempts": task.max_attempts + 1,
-        "assigned_at": None,
-        "started_at": None,
-    }
-    return await _move(tx.session, task, TaskStatus.PENDING, values)
 
 
 def pause(code: FailureCode, attempt: int) -> timedelta:

@@ -10,19 +10,17 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import clock, graphs, projects, sandboxes
-from app.enums import TaskStatus, WaitCode
-from app.models import Project, Spending, Task, Ticket, TicketBlocker
+from app import clock, graphs, machines, projects, sandboxes
+from app.enums import SandboxStatus, TaskStatus, WaitCode
+from app.models import Project, Sandbox, Spending, Task, Ticket, TicketBlocker
 from app.tasks import CLOSED_TICKETS, DEPENDENCIES
 
 MICRO = 1_000_000
 
 
-class Room(Protocol):
+class Room(machines.Here, Protocol):
     """Where sandboxes run, and how many of them at once."""
 
-    @property
-    def provider(self) -> str: ...
     @property
     def machines(self) -> int: ...
 
@@ -33,25 +31,41 @@ class Reason:
 
     code: WaitCode
     message: str
-    blocker: Task | Ticket | Project | None = None
+    blocker: Task | Ticket | Project | Sandbox | None = None
     until: datetime | None = None
 
 
 async def waiting_for(
     session: AsyncSession, waiting: Sequence[Task], *, orchestrated: bool, room: Room | None = None
 ) -> Mapping[UUID, list[Reason]]:
-    """Every reason that holds each pending task back now, most lasting first; nine statements for any number."""
-    pending = [task for task in waiting if task.status is TaskStatus.PENDING]
+    """Every reason that holds each task back now, most lasting first; ten statements for any number.
+
+    A pending task without one is due: its turn comes with the next look, or when those before it have had theirs.
+    """
     reasons: dict[UUID, list[Reason]] = {task.id: [] for task in waiting}
-    if not pending:
+    open_tasks = [task for task in waiting if task.status in (TaskStatus.PENDING, TaskStatus.ASSIGNED)]
+    if not open_tasks:
         return reasons
+    owning = await machines.with_machines_of(session, [task.id for task in open_tasks])
+    pending = [task for task in open_tasks if task.status is TaskStatus.PENDING]
+    if pending:
+        reasons |= await _of_pending(session, pending, orchestrated=orchestrated, room=room)
+    for task in open_tasks:
+        if task.id in owning:
+            reasons[task.id] += _machine_reasons(task, owning[task.id])
+    return reasons
+
+
+async def _of_pending(
+    session: AsyncSession, pending: Sequence[Task], *, orchestrated: bool, room: Room | None
+) -> dict[UUID, list[Reason]]:
+    reasons: dict[UUID, list[Reason]] = {task.id: [] for task in pending}
     owners = {project.id: project for project in await projects.by_ids(session, [task.project_id for task in pending])}
     full = await _full(session, owners)
     crowded = await _crowded(session, room)
-    tickets = {ticket.id: ticket for ticket in await _tickets_of(session, pending)}
+    tickets, moment = await _tickets_of(session, pending)
     blockers = await _open_blockers(session, list(tickets))
     needed = await graphs.neighbours(session, DEPENDENCIES, [task.id for task in pending])
-    moment = await session.scalar(select(clock.now()))
     for task in pending:
         found = reasons[task.id]
         if owners[task.project_id].archived_at:
@@ -62,7 +76,7 @@ async def waiting_for(
         found += [
             _dependency_reason(other) for other in needed.get(task.id, ()) if other.status is not TaskStatus.COMPLETED
         ]
-        if moment is not None and task.due_at > moment:
+        if task.due_at > moment:
             found.append(_backoff_reason(task))
         found += full.get(task.project_id, [])
         found += crowded
@@ -90,13 +104,15 @@ async def _full(session: AsyncSession, owners: Mapping[UUID, Project]) -> Mappin
 async def _crowded(session: AsyncSession, room: Room | None) -> list[Reason]:
     if room is None:
         return []
-    there = await sandboxes.count_machines(session, provider=room.provider)
+    there = await machines.count_machines(session, room)
     return [_quota_reason(room)] if there >= room.machines else []
 
 
-async def _tickets_of(session: AsyncSession, waiting: Sequence[Task]) -> Sequence[Ticket]:
-    found = await session.scalars(select(Ticket).where(Ticket.id.in_({task.ticket_id for task in waiting})))
-    return found.all()
+async def _tickets_of(session: AsyncSession, pending: Sequence[Task]) -> tuple[Mapping[UUID, Ticket], datetime]:
+    """The tickets of these tasks, and the moment at which they were read."""
+    wanted = Ticket.id.in_({task.ticket_id for task in pending})
+    rows = (await session.execute(select(Ticket, clock.now()).where(wanted))).all()
+    return {ticket.id: ticket for ticket, _ in rows}, rows[0][1]
 
 
 async def _open_blockers(session: AsyncSession, ticket_ids: Sequence[UUID]) -> Mapping[UUID, list[Ticket]]:
@@ -159,6 +175,18 @@ def _concurrency_reason(project: Project, places: int) -> Reason:
 def _quota_reason(room: Room) -> Reason:
     message = f"All {room.machines} sandboxes that {room.provider} may run at once are there. It starts when one goes."
     return Reason(code=WaitCode.PROVIDER_QUOTA, message=message)
+
+
+def _machine_reasons(task: Task, sandbox: Sandbox) -> list[Reason]:
+    """Its next machine, for which there is no room yet; or its last one, which has to be gone first."""
+    if task.status is TaskStatus.PENDING:
+        what = f"The sandbox of attempt {sandbox.attempt} is {sandbox.status.name} and its machine not gone yet."
+        message = f"{what} It starts when that is removed, which happens by itself."
+        return [Reason(code=WaitCode.LAST_MACHINE, message=message, blocker=sandbox)]
+    if sandbox.status is SandboxStatus.PROVISIONING and sandbox.boot:
+        message = f"{sandbox.provider} has no room for its machine: {sandbox.boot[-1]['error']} It is asked again."
+        return [Reason(code=WaitCode.PROVIDER_QUOTA, message=message, until=sandbox.launch_at)]
+    return []
 
 
 def _archived_reason(project: Project) -> Reason:

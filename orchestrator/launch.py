@@ -10,17 +10,18 @@ from uuid import UUID
 
 import structlog
 
-from app import attempts, sandboxes
+from app import attempts, machines, sandboxes
 from app.db import DatabaseUnavailable
 from app.enums import FailureCode
 from app.errors import AppError
 from app.models import Sandbox
 from orchestrator import orders
-from orchestrator.providers import OrderRefused, ProviderFull
+from orchestrator.providers import Machine, Order, OrderRefused, ProviderError, ProviderFull
 from orchestrator.site import Site
 
 AT_ONCE = 8
 FULL_PAUSE_SECONDS = 15.0
+START_SECONDS = 900.0  # a provider may have to fetch an image first
 
 log = structlog.get_logger()
 
@@ -36,9 +37,9 @@ class Launcher:
         """Say that the launches under way go on, and begin those for which there is room."""
         async with self._site.db.writing() as session:
             if self._going:
-                await sandboxes.keep_in_hand(session, list(self._going))
-            room = AT_ONCE - len(self._going)
-            taken = await sandboxes.to_launch(session, provider=self._site.provider.name, limit=room) if room else []
+                await machines.keep_in_hand(session, list(self._going))
+            fleet, room = self._site.fleet, AT_ONCE - len(self._going)
+            taken = await machines.to_launch(session, fleet, life=fleet.life, limit=room)
         for sandbox in taken:
             self._going[sandbox.id] = asyncio.create_task(self._launch(sandbox), name=f"launch {sandbox.name}")
         return len(taken)
@@ -68,11 +69,10 @@ async def launch(site: Site, sandbox: Sandbox) -> None:
         with boot.step("order"):
             order = await orders.compose(site, sandbox)
         with boot.step("machine"):
-            machine = await site.provider.create(order)
+            machine = await _create(site, order)
     except ProviderFull as full:
         async with site.change("launch") as tx:
-            await sandboxes.note_boot(tx.session, sandbox.id, boot.steps)
-            await attempts.postpone(tx, sandbox.id, seconds=FULL_PAUSE_SECONDS, message=full.message)
+            await attempts.postpone(tx, sandbox.id, seconds=FULL_PAUSE_SECONDS, message=full.message, boot=boot.steps)
     except DatabaseUnavailable:
         raise  # it is taken up again when the database is back
     except AppError as error:
@@ -85,6 +85,16 @@ async def launch(site: Site, sandbox: Sandbox) -> None:
         async with site.change("launch") as tx:
             await sandboxes.launched(tx, sandbox, provider_id=machine.provider_id, boot=boot.steps)
         log.info("sandbox_launched", sandbox=sandbox.name, milliseconds=boot.milliseconds)
+
+
+async def _create(site: Site, order: Order) -> Machine:
+    try:
+        async with asyncio.timeout(START_SECONDS) as limit:
+            return await site.provider.create(order)
+    except TimeoutError as error:
+        if limit.expired():
+            raise ProviderError(f"Its machine did not start within {START_SECONDS:g} seconds.") from error
+        raise
 
 
 async def _give_up(site: Site, sandbox: Sandbox, boot: "Boot", why: str, *, again: bool) -> None:

@@ -2,7 +2,7 @@
 
 import structlog
 
-from app import sandboxes
+from app import machines
 from orchestrator.providers import ProviderError
 from orchestrator.site import Site
 
@@ -13,16 +13,16 @@ log = structlog.get_logger()
 
 async def run_once(site: Site) -> int:
     """The provider is listed first: a row commits before its machine is asked for, so what has none is an orphan."""
-    machines = await site.provider.list()
-    if not machines:
+    found = await site.provider.list()
+    if not found:
         return 0
     async with site.db.reading() as session:
-        owned = await sandboxes.owning(session, [machine.name for machine in machines])
-    orphans = [machine.name for machine in machines if machine.name not in owned][:MOST]
+        owned = await machines.owning(session, [machine.name for machine in found])
+    orphans = [machine.name for machine in found if machine.name not in owned][:MOST]
     deleted = 0
     for name in orphans:
         async with site.db.reading() as session:
-            if await sandboxes.owning(session, [name]):
+            if await machines.owning(session, [name]):
                 continue
         try:
             await site.provider.delete(name)

@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from app import attempts, events, sandboxes
+from app import attempts, events, machines, sandboxes
 from app.enums import DesiredState, FailureCode
 from app.models import Sandbox
 from orchestrator.providers import Machine, MachineState, ProviderError
@@ -20,19 +20,19 @@ log = structlog.get_logger()
 
 async def run_once(site: Site) -> None:
     """The provider is asked first and the rows are read second: what has ended by then is no longer live."""
-    machines = {machine.name: machine for machine in await site.provider.list()}
+    found = {machine.name: machine for machine in await site.provider.list()}
     async with site.db.reading() as session:
-        rows = await sandboxes.with_machines(session, provider=site.provider.name)
-        forced = await sandboxes.to_force(session, provider=site.provider.name)
-        launching = await sandboxes.in_hand(session, provider=site.provider.name)
-    running = [name for name, machine in machines.items() if machine.state is not MachineState.ENDED]
+        rows = await machines.with_machines(session, site.fleet)
+        forced = await machines.to_force(session, site.fleet)
+        launching = await machines.in_hand(session, site.fleet)
+    running = [name for name, machine in found.items() if machine.state is not MachineState.ENDED]
     if running and rows:
         async with site.db.writing() as session:
-            await sandboxes.alive(session, running)
+            await machines.alive(session, running)
     gate = asyncio.Semaphore(AT_ONCE)
     async with asyncio.TaskGroup() as group:
         for row in rows:
-            machine = machines.get(row.name)
+            machine = found.get(row.name)
             if machine is not None or row.id not in launching:  # else one may still appear
                 group.create_task(_see_to(site, gate, row, machine, force=row.id in forced))
 
@@ -78,8 +78,12 @@ async def _ended_without_a_word(site: Site, sandbox: Sandbox, machine: Machine) 
 
 
 async def _last_words(site: Site, sandbox: Sandbox, lines: int) -> str:
-    """What its worker wrote, without what is secret and what no row can hold."""
-    text = await site.provider.log(sandbox.name, lines)
+    """What its worker wrote, without what is secret and what no row can hold. No log is worth keeping a machine for."""
+    try:
+        text = await site.provider.log(sandbox.name, lines)
+    except ProviderError as error:
+        log.warning("log_not_read", sandbox=sandbox.name, error=error.message)
+        return f"Its log could not be read: {error.message}"
     async with site.db.reading() as session:
         mask = await site.masks.of(session, sandbox.id)
     return mask.text(events.storable_text(text))

@@ -72,6 +72,7 @@ class Sandbox(Base):
     attempt: Mapped[int]
     name: Mapped[str] = mapped_column(unique=True)
     provider: Mapped[str]
+    place: Mapped[str | None]  # where its machine is made, for a provider whose machines each server has for itself
     provider_id: Mapped[str | None]
     status: Mapped[SandboxStatus] = mapped_column(stored(SandboxStatus), default=SandboxStatus.PROVISIONING)
     desired: Mapped[DesiredState] = mapped_column(stored(DesiredState), default=DesiredState.RUN)
@@ -83,6 +84,7 @@ class Sandbox(Base):
     boot: Mapped[list[dict[str, Any]]] = mapped_column(JSONB, default=list)
     failure_code: Mapped[FailureCode | None] = mapped_column(stored(FailureCode))
     failure_message: Mapped[str | None]
+    launch_at: Mapped[datetime] = moment()  # when its machine is to be asked for, or was asked for last
     launch_until: Mapped[datetime | None]  # until when one process has its launch in hand
     lease_until: Mapped[datetime]
     deadline_at: Mapped[datetime]
@@ -92,6 +94,8 @@ class Sandbox(Base):
     longest_gap_ms: Mapped[int] = mapped_column(BigInteger, default=0)
     last_event_at: Mapped[datetime | None]
     accepted_through: Mapped[int] = mapped_column(BigInteger, default=0)  # the worker's own numbering
+    begun_secrets: Mapped[list[Any] | None] = mapped_column(JSONB(none_as_null=True))  # which its texts may go on with
+    exposed: Mapped[bool | None]  # nothing keeps it from the machine that it was launched on
     session_id: Mapped[str | None]
     transcript: Mapped[bytes | None]  # the blob's hash
     log: Mapped[str | None] = mapped_column(deferred=True)  # kept when the machine goes

@@ -33,11 +33,6 @@ async def ada(world):
 
 
 @pytest.fixture
-async def box(ada, apollo):
-    return await claimed.box(ada, apollo)
-
-
-@pytest.fixture
 def row(world):
     """A row by its id, read anew."""
 

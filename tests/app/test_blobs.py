@@ -18,7 +18,7 @@ from app.errors import LimitReached
 from app.masking import MARK
 from app.settings import Settings
 from app.worker_door import WorkerDoor
-from tests.app.sandboxed import worker
+from tests.app.claimed import box
 from tests.servers import until
 
 DATA = "Ein Protokoll, größer als ein Ereignis.\n".encode() * 1000
@@ -32,7 +32,7 @@ def settings(tmp_path):
 
 @pytest.fixture
 async def mine(ada, apollo):
-    return await worker(ada, apollo)
+    return await box(ada, apollo)
 
 
 def named(data):
@@ -105,7 +105,7 @@ async def test_secrets_are_taken_out_before_it_is_kept(mine):
 async def test_blob_belongs_to_its_sandbox(mine, ada, apollo):
     """Another sandbox does not have it, and lays down its own."""
     await put(mine, DATA)
-    other = await worker(ada, apollo)
+    other = await box(ada, apollo)
     assert await stored(other, DATA) is None
     assert (await put(other, DATA)).status_code == 201
 
@@ -209,7 +209,7 @@ async def test_sandbox_has_a_quota(monkeypatch, mine, ada, apollo):
     assert [(await put(mine, data)).status_code for data in noise] == [201, 201, 413]
     assert "blobs at most" in (await put(mine, noise[2])).json()["errors"][0]["message"]
     assert (await put(mine, noise[0])).status_code == 200
-    assert (await put(await worker(ada, apollo), noise[2])).status_code == 201
+    assert (await put(await box(ada, apollo), noise[2])).status_code == 201
 
 
 async def test_sandbox_sends_two_at_once(world, mine):

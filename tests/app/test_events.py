@@ -11,7 +11,6 @@ from app.enums import EventSource, SandboxEventType
 from app.errors import InvalidInput, Unauthenticated
 from app.masking import Mask
 from app.models import Event, Stream, Task
-from tests.app import claimed
 from tests.app.claimed import begin
 from tests.schema import boxes
 from tests.servers import shared_world
@@ -33,11 +32,6 @@ async def world(postgres):
 @pytest.fixture(scope="module")
 async def ada(world):
     return await world.account("ada")
-
-
-@pytest.fixture
-async def box(ada, apollo):
-    return await claimed.box(ada, apollo)
 
 
 @pytest.fixture

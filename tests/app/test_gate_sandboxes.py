@@ -11,7 +11,7 @@ from app.errors import Unauthenticated
 from app.secrets import Keys
 from app.settings import Settings
 from tests.app.browser import sql
-from tests.app.sandboxed import worker
+from tests.app.claimed import box
 from tests.servers import until
 from tests.world import World
 
@@ -24,7 +24,7 @@ def settings(tmp_path):
 
 @pytest.fixture
 async def mine(ada, apollo):
-    return await worker(ada, apollo)
+    return await box(ada, apollo)
 
 
 async def whose(world, token):
@@ -98,7 +98,7 @@ async def test_token_ends_with_its_attempt(world, mine):
 
 async def test_end_is_told_to_who_watches(world, mine, ada, apollo):
     """What the worker has open ends when its attempt does; another sandbox's and a user's go on."""
-    other = await worker(ada, apollo)
+    other = await box(ada, apollo)
     gate = world.server.gate
     principals = [await whose(world, token) for token in (mine.token, other.token, ada.token)]
     tasks = [asyncio.create_task(gate.until_revoked(principal)) for principal in principals]

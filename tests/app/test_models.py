@@ -69,10 +69,16 @@ def _written(tree):
                 yield name
             if name in ("update", "insert", "delete", "merge"):
                 yield from {_last_name(one) for one in node.args} & MODELS
-        if knows_rows and isinstance(node, ast.Attribute) and (node.attr, type(node.ctx)) == ("status", ast.Store):
+        if knows_rows and _is_set(node, "status"):
             yield "assigned"
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and RAW.search(node.value):
             yield "raw SQL"
+
+
+def _is_set(node, name):
+    """Of another object: what an error or an answer calls its own status is no row's."""
+    named = isinstance(node, ast.Attribute) and (node.attr, type(node.ctx)) == (name, ast.Store)
+    return named and _last_name(node.value) != "self"
 
 
 def _last_name(node):

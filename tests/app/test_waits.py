@@ -10,7 +10,7 @@ from orchestrator import dispatch
 from tests import world as w
 from tests.app.browser import sql
 from tests.app.claimed import begin
-from tests.orchestrator.test_dispatch import Outside, queued, site_of
+from tests.orchestrator.outside import Outside, queued, site_of
 
 WAITING = "query($id: ID!) { task(id: $id) { waitingFor { code message until blocker { id } } } }"
 
@@ -106,11 +106,38 @@ async def test_back_off(world, ada, apollo, site, reasons, later):
     async with begin(world) as tx:
         sandbox = await attempts.spawn(tx, ids.decode(task)[1], site.fleet)
         await attempts.lose(tx, sandbox.id, FailureCode.SPAWN_FAILED, "There was no power.")
+    await sql(world, "UPDATE sandboxes SET gone_at = omoi_now()")
     [reason] = await told(ada, task)
     assert (reason["code"], reason["until"] is not None) == ("BACKOFF", True)
 
     with later("10 seconds"):
         assert await reasons(task) == []
+
+
+async def test_the_last_machine(world, ada, apollo, site, reasons, later):
+    """Until it is gone the task waits and says so, in its reasons and to whoever starts it by hand."""
+    [task] = await queued(ada, apollo)
+    async with begin(world) as tx:
+        sandbox = await attempts.spawn(tx, ids.decode(task)[1], site.fleet)
+        await attempts.lose(tx, sandbox.id, FailureCode.SANDBOX_LOST, "It vanished.")
+    with later("1 minute"):
+        [reason] = await told(ada, task)
+        refused = await ada.change("spawnSandbox", "sandbox { id }", taskId=task)
+        assert [error["message"] for error in refused["errors"]] == [reason["message"]]
+        assert (reason["code"], reason["blocker"]["id"]) == ("LAST_MACHINE", ids.encode("sandbox", sandbox.id))
+        assert reason["message"].startswith("The sandbox of attempt 1 is LOST and its machine not gone yet.")
+
+        await sql(world, "UPDATE sandboxes SET gone_at = omoi_now()")
+        assert await reasons(task) == []
+
+
+async def test_a_sandbox_that_is_stopping(world, ada, apollo, site, reasons):
+    """A task that was cancelled and retried at once waits for the end of the sandbox that it had."""
+    [task] = await queued(ada, apollo)
+    await dispatch.run_once(site)
+    await ada.do("cancelTask", "task { id }", taskId=task)
+    await ada.do("retryTask", "task { id }", taskId=task)
+    assert (await reasons(task), await dispatch.run_once(site)) == (["LAST_MACHINE"], 0)
 
 
 async def test_what_lasts_comes_first(ada, apollo, reasons):

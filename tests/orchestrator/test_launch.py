@@ -6,37 +6,14 @@ from datetime import datetime
 import pytest
 
 from app import ids
-from app.models import Task, Ticket
+from app.models import Event, Task, Ticket
 from orchestrator import dispatch, launch, rescue, watch
+from orchestrator.idle import Vigil
 from orchestrator.launch import Launcher
 from orchestrator.providers import OrderRefused, ProviderError, ProviderFull
 from tests import world as w
-from tests.orchestrator.test_dispatch import Outside, nothing, only, queued, rows, site_of
+from tests.orchestrator.outside import launched, nothing, only, queued, raising, rows
 from tests.servers import until
-
-
-@pytest.fixture
-def outside():
-    return Outside()
-
-
-@pytest.fixture
-def site(world, outside):
-    return site_of(world, outside)
-
-
-async def launched(site) -> None:
-    """All that wants a machine is asked for, and answered."""
-    launcher = Launcher(site)
-    await launcher.run_once()
-    await asyncio.gather(*launcher._going.values())
-
-
-def raising(error):
-    async def refuse(name):
-        raise error
-
-    return refuse
 
 
 async def test_a_machine_is_ordered_after_its_row(world, ada, apollo, site, outside):
@@ -82,24 +59,101 @@ async def test_a_launch_that_nobody_noted_is_adopted(world, ada, apollo, site, o
     assert (await only(world)).status.name == "STARTING"
 
 
-async def test_a_full_provider_costs_no_attempt(world, ada, apollo, site, outside, later):
-    """The task waits a little, and has as many tries left as before."""
-    await queued(ada, apollo, maxAttempts=1)
+WAITS = "query($id: ID!) { task(id: $id) { status attempt maxAttempts waitingFor { code message until } } }"
+FULL = ProviderFull("All places are taken.")
+
+
+@pytest.fixture
+async def waiting(ada, apollo, site, outside):
+    """A task for whose machine there is no room at the provider."""
+    [task] = await queued(ada, apollo)
     await dispatch.run_once(site)
-    outside.on_create = raising(ProviderFull("All places are taken."))
+    outside.on_create = raising(FULL)
     await launched(site)
-    task, sandbox = await only(world, Task), await only(world)
-    assert (task.status.name, task.max_attempts - task.attempt) == ("PENDING", 1)
-    assert (sandbox.status.name, sandbox.failure_message) == ("FAILED", "All places are taken.")
-    assert sandbox.boot[-1]["error"] == "All places are taken."
-    await watch.run_once(site)
-    assert await dispatch.run_once(site) == 0
+    return task
+
+
+async def test_a_full_provider_is_asked_again(world, ada, site, outside, waiting, later):
+    """The same try waits and says what for; when there is room its machine is made by the same name."""
+    task = (await ada(WAITS, id=waiting)).data["task"]
+    [reason] = task.pop("waitingFor")
+    assert task == {"status": "ASSIGNED", "attempt": 1, "maxAttempts": 3}
+    assert (reason["code"], reason["until"] is not None) == ("PROVIDER_QUOTA", True)
+    assert "All places are taken." in reason["message"]
+    assert await Launcher(site).run_once() == 0
 
     outside.on_create = nothing
     with later("15 seconds"):
-        assert await dispatch.run_once(site) == 1
         await launched(site)
-    assert [one.status.name for one in await rows(world)] == ["FAILED", "STARTING"]
+    assert ((await only(world)).status.name, len({order.name for order in outside.orders})) == ("STARTING", 1)
+    assert (await ada(WAITS, id=waiting)).data["task"]["waitingFor"] == []
+
+
+async def test_a_provider_that_stays_full_leaves_nothing_behind(world, site, outside, waiting, later):
+    """However long it stays full: one row, one attempt, and one event that says so; nobody takes it for lost."""
+    before = await rows(world, Event)
+    for hour in range(1, 6):
+        with later(f"{hour} hours"):
+            await launched(site)
+            await watch.run_once(site)
+            await Vigil(site).run_once()
+            assert await rescue.run_once(site) == 0
+    assert ((await only(world, Task)).attempt, (await only(world)).status.name) == (1, "PROVISIONING")
+    assert (len(outside.orders), len(await rows(world, Event))) == (6, len(before))
+    assert before[-1].payload == {"status": "PROVISIONING", "message": "All places are taken."}
+
+
+async def test_the_time_of_a_try_begins_with_its_launch(world, site, outside, waiting, later):
+    """What it waited for room is not taken from it."""
+    outside.on_create = nothing
+    with later("5 hours"):
+        await Vigil(site).run_once()
+        await launched(site)
+        await Vigil(site).run_once()
+    sandbox = await only(world)
+    assert (sandbox.status.name, sandbox.desired.name) == ("STARTING", "RUN")
+    with later("10 hours"):
+        await Vigil(site).run_once()
+    assert (await only(world)).stop_code.name == "TIMED_OUT"
+
+
+async def test_what_waits_for_room_is_not_silent(world, site, outside, waiting, later):
+    """A worker has its whole time to be heard of, however long there was no room for it."""
+    vigil = Vigil(site)
+    for minute in range(31):
+        with later(f"{minute} minutes"):
+            await vigil.run_once()
+    outside.on_create = nothing
+    with later("30 minutes"):
+        await launched(site)
+        await vigil.run_once()
+    sandbox = await only(world)
+    assert (sandbox.status.name, sandbox.desired.name) == ("STARTING", "RUN")
+
+
+async def test_what_waits_for_room_is_stopped_at_once(world, ada, site, waiting):
+    """It is in nobody's hand, so nobody has to let go of it first."""
+    await ada.do("cancelTask", "task { id }", taskId=waiting)
+    await watch.run_once(site)
+    assert ((await only(world)).status.name, (await only(world, Task)).status.name) == ("CANCELLED", "CANCELLED")
+    assert await Launcher(site).run_once() == 0
+
+
+async def test_a_start_that_hangs_is_given_up(world, ada, apollo, site, outside, monkeypatch):
+    """A provider that never answers costs one try and its place, and says so; the task is tried again."""
+    monkeypatch.setattr(launch, "START_SECONDS", 0.01)
+    await queued(ada, apollo)
+    await dispatch.run_once(site)
+
+    async def hang(name):
+        await asyncio.Event().wait()
+
+    outside.on_create = hang
+    async with asyncio.timeout(10):
+        await launched(site)
+    sandbox, task = await only(world), await only(world, Task)
+    assert (sandbox.status.name, sandbox.failure_code.name, task.status.name) == ("FAILED", "SPAWN_FAILED", "PENDING")
+    assert sandbox.failure_message == "Its machine did not start within 0.01 seconds."
 
 
 async def test_a_refused_order_ends_the_task(world, ada, apollo, site, outside):
@@ -189,7 +243,7 @@ async def test_stopping_wins_over_a_full_provider(world, ada, apollo, site, outs
 
     async def stop(name):
         await ada.do("cancelTask", "task { id }", taskId=task)
-        raise ProviderFull("All places are taken.")
+        raise FULL
 
     outside.on_create = stop
     await launched(site)

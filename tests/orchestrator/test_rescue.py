@@ -11,18 +11,7 @@ from orchestrator import dispatch, rescue
 from orchestrator.providers import ProviderError
 from tests.app.browser import sql
 from tests.app.claimed import begin
-from tests.orchestrator.test_dispatch import Outside, only, queued, rows, site_of
-from tests.orchestrator.test_launch import launched, raising
-
-
-@pytest.fixture
-def outside():
-    return Outside()
-
-
-@pytest.fixture
-def site(world, outside):
-    return site_of(world, outside)
+from tests.orchestrator.outside import launched, only, queued, raising, rows
 
 
 @pytest.fixture

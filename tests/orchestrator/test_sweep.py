@@ -8,20 +8,9 @@ from orchestrator.providers import ProviderError
 from orchestrator.providers.local.provider import LocalProvider
 from tests.app.browser import sql
 from tests.app.claimed import begin
+from tests.orchestrator.outside import launched, only, queued, site_of
 from tests.orchestrator.providers import boxes
-from tests.orchestrator.test_dispatch import Outside, only, queued, site_of
-from tests.orchestrator.test_launch import launched
 from tests.servers import short_folder
-
-
-@pytest.fixture
-def outside():
-    return Outside()
-
-
-@pytest.fixture
-def site(world, outside):
-    return site_of(world, outside)
 
 
 async def test_what_nobody_owns_is_deleted(site, outside):

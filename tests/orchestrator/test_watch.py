@@ -3,26 +3,15 @@
 import pytest
 from sqlalchemy import select
 
-from app import attempts, ids
+from app import attempts, ids, sandboxes
 from app.models import Sandbox, Task
 from orchestrator import dispatch, watch
 from orchestrator.providers import ProviderError
 from orchestrator.providers.local.provider import LocalProvider
 from tests.app.claimed import begin
+from tests.orchestrator.outside import launched, nothing, only, queued, raising, rows, site_of
 from tests.orchestrator.providers.boxes import ended
-from tests.orchestrator.test_dispatch import Outside, nothing, only, queued, rows, site_of
-from tests.orchestrator.test_launch import launched
 from tests.servers import short_folder
-
-
-@pytest.fixture
-def outside():
-    return Outside()
-
-
-@pytest.fixture
-def site(world, outside):
-    return site_of(world, outside)
 
 
 @pytest.fixture
@@ -167,6 +156,37 @@ async def test_one_that_cannot_be_deleted_holds_no_other_back(world, site, outsi
     outside.on_delete = nothing
     await watch.run_once(site)
     assert [sandbox.gone_at is None for sandbox in await rows(world)] == [False, False]
+
+
+@pytest.mark.parametrize("reported", [True, False])
+async def test_a_log_that_cannot_be_read_keeps_no_machine(world, site, outside, started, reported):
+    """The end is told and the machine is deleted all the same; what is kept says why there is no log."""
+    [sandbox] = await started()
+    outside.on_log = raising(ProviderError("It is torn."))
+    if reported:
+        await finished(world, sandbox)
+    outside.end(sandbox.name, exit_code=1)
+    await watch.run_once(site)
+    await watch.run_once(site)
+
+    assert (outside.deleted, (await only(world)).gone_at is not None) == ([sandbox.name], True)
+    assert await kept_log(world, sandbox) == "Its log could not be read: It is torn."
+    assert ((await only(world)).failure_message or "").endswith("" if reported else "It is torn.")
+
+
+async def test_a_row_in_other_hands_waits_for_its_turn(world, site, outside, started, later):
+    """Who changes one row holds up no other, and no two who renew many wait for each other."""
+    first, second = await started(2)
+    with later("80 seconds"):
+        async with begin(world) as tx:
+            await sandboxes.lock(tx.session, first.id)
+            await watch.run_once(site)
+        renewed = [
+            one.lease_until > before.lease_until for one, before in zip(await rows(world), (first, second), strict=True)
+        ]
+        assert renewed == [False, True]
+        await watch.run_once(site)
+    assert (await rows(world))[0].lease_until > first.lease_until
 
 
 async def test_a_real_end_is_seen(world, ada, apollo, monkeypatch):
