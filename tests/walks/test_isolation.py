@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from tests.servers import cloned, until
+from tests.databases import cloned
+from tests.servers import until
 from tests.traces import processes
 from tests.works import working
 
