@@ -11,7 +11,7 @@ BROWSER := tests/web/node_modules/.package-lock.json
 up: $(VENV)/ready $(GRAPHIQL) ## start everything and print the address
 	@$(BIN)/omoi up
 
-demo: $(VENV)/ready $(GRAPHIQL) ## let an agent finish a ticket in front of you
+demo: $(VENV)/ready ## let an agent finish a ticket in front of you
 	@$(BIN)/omoi demo
 
 test: $(VENV)/ready $(GRAPHIQL) $(CLIENTS) $(BROWSER) ## all tests, those of the clients and of the pages too

@@ -8,7 +8,7 @@ import re
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from uuid import UUID
 
 import structlog
@@ -191,14 +191,12 @@ class Exchange:
     async def _feed(self, process: Process, head: bytes) -> None:
         """Give git the body, then stay until the client leaves."""
         assert process.stdin is not None
-        with suppress(ConnectionError):  # git has answered without reading to the end
-            process.stdin.write(head)
-            while (chunk := await self._body.chunk()) is not None:
-                process.stdin.write(chunk)
-                await process.stdin.drain()
-            process.stdin.close()
-        while await self._body.chunk() is not None:
-            pass
+        chunk: bytes | None = head
+        reads = True
+        while chunk is not None:
+            reads = reads and await _given(process.stdin, chunk)
+            chunk = await self._body.chunk()
+        process.stdin.close()
         await self._body.left()
 
     async def _answer(self, process: Process) -> None:
@@ -252,6 +250,16 @@ class Exchange:
         if PROTOCOL.fullmatch(given.get("git-protocol", "")):
             env["GIT_PROTOCOL"] = given["git-protocol"]
         return env
+
+
+async def _given(pipe: asyncio.StreamWriter, chunk: bytes) -> bool:
+    """False: git has answered without reading to the end. uvloop says that of a closed pipe as a RuntimeError."""
+    try:
+        pipe.write(chunk)
+        await pipe.drain()
+    except (ConnectionError, RuntimeError):
+        return False
+    return True
 
 
 def _headers(said: bytes) -> tuple[int, Extra]:

@@ -8,8 +8,8 @@ import orjson
 import structlog
 
 
-def configure(*, production: bool) -> None:
-    """Everything, the libraries' own logs too, goes through one formatter to standard error."""
+def configure(*, production: bool, level: int = logging.INFO) -> None:
+    """Everything, the libraries' own logs too, goes to standard error in one form; ours from this level on."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -34,7 +34,7 @@ def configure(*, production: bool) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     for ours in ("app", "orchestrator", "resolvers", "schema"):
-        logging.getLogger(ours).setLevel(logging.INFO)
+        logging.getLogger(ours).setLevel(level)
     # Uvicorn says this of every handshake that was refused with an answer, which anybody may cause without a token.
     logging.getLogger("uvicorn.error").addFilter(
         lambda record: "without completing handshake" not in record.getMessage()

@@ -93,8 +93,7 @@ async def serving(port: int = 0, *, pace_seconds: float = 0.0) -> AsyncIterator[
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
         app = application(pace_seconds=pace_seconds)
-        # Graceful for no time: a stalled answer would never end by itself.
-        config = uvicorn.Config(app, log_config=None, log_level="critical", lifespan="off", timeout_graceful_shutdown=0)
+        config = uvicorn.Config(app, log_config=None, lifespan="off")
         server = uvicorn.Server(config)
         server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment] # they are the host's
         task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -103,7 +102,9 @@ async def serving(port: int = 0, *, pace_seconds: float = 0.0) -> AsyncIterator[
                 await asyncio.sleep(STARTED_POLL_SECONDS)
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            server.should_exit = True
+            server.should_exit = server.force_exit = True
+            for answering in list(server.server_state.tasks):
+                answering.cancel()  # a stalled answer would never end by itself
             await task
 
 

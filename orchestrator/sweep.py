@@ -1,5 +1,7 @@
 """Delete machines of this installation that no sandbox owns, whoever left them behind."""
 
+import random
+
 import structlog
 
 from app import machines
@@ -18,9 +20,10 @@ async def run_once(site: Site) -> int:
         return 0
     async with site.db.reading() as session:
         owned = await machines.owning(session, [machine.name for machine in found])
-    orphans = [machine.name for machine in found if machine.name not in owned][:MOST]
+    orphans = [machine.name for machine in found if machine.name not in owned]
+    random.shuffle(orphans)  # those that cannot be deleted shall not keep the others waiting for ever
     deleted = 0
-    for name in orphans:
+    for name in orphans[:MOST]:
         async with site.db.reading() as session:
             if await machines.owning(session, [name]):
                 continue

@@ -78,11 +78,13 @@ class Done:
     err: str
 
 
-async def omoi(*arguments: object, through: Sequence[str] = (), **environment: object) -> Done:
+async def omoi(
+    *arguments: object, through: Sequence[str] = (), seconds: float = PATIENCE_SECONDS, **environment: object
+) -> Done:
     """Run a command with nothing in its environment but what is given."""
     process = await _start(*arguments, stderr=PIPE, through=through, **environment)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(seconds):
             out, err = await process.communicate()
     finally:
         _kill(process)

@@ -63,6 +63,7 @@ class Tour:
         self._repository = repository
         self._key = f"tour-{time.time_ns()}"
         self._edits = 0  # seen live
+        self._words: list[str] = []  # that were shown last
 
     async def run(self) -> None:
         """All six steps, or TourFailed with the reason."""
@@ -159,7 +160,7 @@ class Tour:
             async for payload in self._client.follow(EVENTS, id=sandbox["id"]):
                 for event in payload["events"]:
                     self._edits += event["type"] == "FILE_EDITED"
-                    for line in _lines(event):
+                    for line in self._new(_lines(event)):
                         self._say(f"      {line}", style="dim")
                 if any(event["type"] == "COMPLETED" for event in payload["events"]):
                     break
@@ -167,6 +168,11 @@ class Tour:
                 return
             sandbox = await self._next(task_id, sandbox)
             self._say(f"[5/{STEPS}] Sandbox spawned: {sandbox['id']} (attempt {sandbox['attempt']})")
+
+    def _new(self, lines: list[str]) -> list[str]:
+        """Without what was said just before: an agent's last words are its result too."""
+        before, self._words = self._words, [line.partition(": ")[2] for line in lines]
+        return lines if self._words != before else []
 
     async def _is_over(self, task_id: str) -> bool:
         return (await self._client.ask(TASK, id=task_id))["task"]["status"] in ENDED

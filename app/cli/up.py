@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import getpass
+import logging
 import os
 import shutil
 import signal
@@ -72,7 +73,8 @@ Visit = Callable[[Server], Awaitable[None]]
 
 def run(settings: Settings, console: Console, *, visit: Visit | None = None) -> None:
     """Serve until told to stop or, with a visit, until that is over; its refusal is raised."""
-    logs.configure(production=settings.production)
+    # A visit tells itself what happens, and shall not be broken off in the middle of a line.
+    logs.configure(production=settings.production, level=logging.WARNING if visit else logging.INFO)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, console, visit))
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
+import uvloop
 
-from app import git, remotes
+from app import git, git_door, remotes
 from app.enums import CredentialKind, GitOperation
 from app.errors import RepositoryRefused
 from app.models import Project
@@ -420,3 +421,15 @@ class TestCredential:
     async def test_without_a_repository(self, issued):
         """Where there is nothing to open, nothing is issued."""
         assert await issued() is None
+
+
+def test_git_that_reads_no_further_is_told_and_not_raised():
+    """On the loop that servers run on too, which has a word of its own for a pipe that is closed."""
+
+    async def scenario():
+        process = await asyncio.create_subprocess_exec("true", stdin=asyncio.subprocess.PIPE)
+        await process.wait()
+        return [await git_door._given(process.stdin, b"x" * 100_000) for _ in range(20)][-1]
+
+    assert uvloop.run(scenario()) is False
+    assert asyncio.run(scenario()) is False
