@@ -26,6 +26,7 @@ MOVES: Mapping[TicketStatus, frozenset[TicketStatus]] = {
     TicketStatus.CANCELLED: frozenset({TicketStatus.BACKLOG}),  # wanted after all
 }
 CLOSED = frozenset({TicketStatus.DONE, TicketStatus.CANCELLED})
+UNIQUE_CHARS = 6
 NEWEST_FIRST = paging.Order(Ticket.number, descending=True)
 BLOCKERS = graphs.Edges(table=TicketBlocker, waits="ticket_id", needs="blocker_id", nodes=Ticket, argument="blockedBy")
 _SPACES = str.maketrans(dict.fromkeys(PUNCTUATION, " "))
@@ -139,9 +140,11 @@ async def with_branch(session: AsyncSession, ticket_id: UUID, project: Project) 
     ticket = await _lock(session, ticket_id)
     if ticket.branch is not None or project.clone_url is None:
         return ticket
-    return await _update(
-        session, {"branch": branches.name(ticket.kind, ticket.number, ticket.title)}, Ticket.id == ticket_id
-    )
+    branch = branches.name(ticket.kind, ticket.number, ticket.title)
+    elsewhere = select(Ticket.id).join(Project).where(Ticket.branch == branch, Project.clone_url == project.clone_url)
+    if await session.scalar(elsewhere.limit(1)) is not None:  # another project works on the same repository
+        branch = f"{branch}-{ticket_id.hex[-UNIQUE_CHARS:]}"
+    return await _update(session, {"branch": branch}, Ticket.id == ticket_id)
 
 
 async def hand_over(tx: Transaction, ticket_id: UUID) -> None:

@@ -72,6 +72,13 @@ async def test_the_environment_is_what_was_agreed(world, ada, site, ordered):
     assert env["PERMISSION_MODE"] == "acceptEdits"
 
 
+async def test_projects_on_one_repository_do_not_share_a_branch(ada, ordered):
+    """Each numbers its tickets from 1: what is equal in number and title is told apart all the same."""
+    projects = [await w.project(ada, name=name, repository=REPOSITORY) for name in ("Apollo", "Soyuz")]
+    first, second = [(await ordered(project)).env["BRANCH_NAME"] for project in projects]
+    assert second.startswith(f"{first}-")
+
+
 async def test_the_data_are_what_was_agreed(ada, ordered):
     """The task, its ticket and how the project works, as one JSON object; the description says it in words."""
     project = await w.project(ada, settings={"checks": ["pytest -q"], "maxTurns": 7, "enableSkills": True})
