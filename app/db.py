@@ -1,4 +1,4 @@
-"""The connection to Postgres: one pool, short sessions, and one sentence when it cannot be reached."""
+"""The connection to Postgres: one pool, short sessions, and one sentence when it cannot be reached or is busy."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+import structlog
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -18,6 +19,9 @@ STATEMENT_SECONDS = 10
 POOL_WAIT_SECONDS = 5  # shorter than a query may last, so that the caller learns what it waited for
 CONNECTION_LIFE_SECONDS = 1800
 UNREACHABLE = ("08", "53300", "57P")  # no connection, none left, and a server that starts or stops
+BUSY = ("57014", "55P03", "40P01", "40001")  # too slow, a lock that others hold, a ring of locks, and who came second
+
+log = structlog.get_logger()
 
 
 class DatabaseUnavailable(Unavailable):
@@ -26,8 +30,10 @@ class DatabaseUnavailable(Unavailable):
 
 
 class DatabaseBusy(DatabaseUnavailable):
-    def __init__(self) -> None:
-        super().__init__("All connections to the database are in use. Try again in a moment.")
+    """Nothing is wrong with what was asked, and nothing of it was done."""
+
+    def __init__(self, message: str = "The database took too long over this, or others were in its way.") -> None:
+        super().__init__(f"{message} Try again in a moment.")
 
 
 class Database:
@@ -94,20 +100,19 @@ class Database:
 
 
 class _reachable:  # noqa: N801 - reads as the phrase `with _reachable()`
-    """Tell a lost or refused connection from every other error."""
+    """Tell a lost or refused connection, and a database that has no time, from every other error."""
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DBAPIError) and (error.connection_invalidated or _says_unreachable(error.orig)):
-            raise DatabaseUnavailable from error
         if isinstance(error, PoolTimeout):
+            raise DatabaseBusy("All connections to the database are in use.") from error
+        said = error.orig if isinstance(error, DBAPIError) else error
+        code = getattr(said, "sqlstate", None) or ""
+        if code in BUSY:  # whoever hears of it does not hear why
+            log.warning("database_busy", sqlstate=code, statement=getattr(error, "statement", None))
             raise DatabaseBusy from error
-        if isinstance(error, OSError | asyncpg.InterfaceError) or _says_unreachable(error):
+        lost = isinstance(error, DBAPIError) and error.connection_invalidated
+        if lost or isinstance(said, OSError | asyncpg.InterfaceError) or code.startswith(UNREACHABLE):
             raise DatabaseUnavailable from error
-
-
-def _says_unreachable(error: BaseException | None) -> bool:
-    code = getattr(error, "sqlstate", None) or ""
-    return isinstance(error, OSError) or code.startswith(UNREACHABLE)

@@ -157,8 +157,10 @@ class Gateway:
             log.warning("model_broke_off", error=type(error).__name__)
             call.broken = True
         finally:
-            await response.aclose()
-            await tab.close()
+            try:
+                await response.aclose()
+            finally:
+                await tab.close()
         await call.end()
 
 

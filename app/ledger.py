@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from uuid import UUID
 
 import structlog
@@ -34,7 +35,9 @@ class Ledger:
         """At its end what was used is written down, as far as the time allows."""
         yield
         if self.writing:
-            await asyncio.wait(self.writing, timeout=LAST_SECONDS)
+            _, late = await asyncio.wait(self.writing, timeout=LAST_SECONDS)
+            if late:
+                log.error("usage_lost", answers=len(late))
 
     def open(self, sandbox_id: UUID) -> "Tab":
         return Tab(self, sandbox_id)
@@ -52,8 +55,9 @@ class Tab:
         self._written = Tokens()
         self._written_micro_usd = 0
         self._due = time.monotonic() + PART_SECONDS
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None  # the last one: of a part, or of the end
         self._closed = False
+        self._faulty = False  # and this was said
 
     def feed(self, chunk: bytes) -> None:
         """Nobody waits for the database: what cannot be written now is written with the next part."""
@@ -70,37 +74,42 @@ class Tab:
             await asyncio.wait({self._task}, timeout=SETTLED_SECONDS)
 
     def _write(self) -> None:
-        if self._task is None and self.meter.usage != self._written:
-            self._task = asyncio.create_task(self._write_all())
-            self._ledger.writing.add(self._task)
-            self._task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._ledger.writing.discard(task)
-        self._task = None
+        if self.meter.usage == self._written or (self._task is not None and not self._task.done()):
+            return
+        self._task = asyncio.create_task(self._write_all())
+        self._ledger.writing.add(self._task)
+        self._task.add_done_callback(self._ledger.writing.discard)
 
     async def _write_all(self) -> None:
         """One part; behind the end of the answer, until nothing is owed."""
-        failures = 0
-        while self.meter.usage != self._written:
+        for _ in range(TRIES):
             written = await self._write_part()
-            if not self._closed:
+            if not self._closed or self.meter.usage == self._written:
                 return
             if not written:
-                failures += 1
-                if failures == TRIES:
-                    log.error("usage_lost", sandbox=str(self._sandbox_id))
-                    return
                 await asyncio.sleep(PAUSE_SECONDS)
+        owed = self.meter.usage - self._written
+        log.error("usage_lost", sandbox=str(self._sandbox_id), **asdict(owed))
 
     async def _write_part(self) -> bool:
-        used, ledger = self.meter.usage, self._ledger
+        """False: not now."""
+        used = self.meter.usage
         cost = prices.cost_micro_usd(self.meter.model, used)
         try:
-            async with transactions.begin(ledger.db, ledger.bus, auth.SYSTEM, request_id="gateway") as tx:
-                await usage.add(tx, self._sandbox_id, used - self._written, cost - self._written_micro_usd)
-                await budgets.warn(tx, self._sandbox_id)
+            await self._add(used - self._written, cost - self._written_micro_usd)
         except DatabaseUnavailable:
+            return False
+        except Exception:
+            # The edge of a task that nobody waits for: what was used is not forgotten for it; said once an answer.
+            if not self._faulty:
+                log.exception("usage_not_written", sandbox=str(self._sandbox_id))
+            self._faulty = True
             return False
         self._written, self._written_micro_usd = used, cost
         return True
+
+    async def _add(self, tokens: Tokens, cost_micro_usd: int) -> None:
+        ledger = self._ledger
+        async with transactions.begin(ledger.db, ledger.bus, auth.SYSTEM, request_id="gateway") as tx:
+            await usage.add(tx, self._sandbox_id, tokens, cost_micro_usd)
+            await budgets.warn(tx, self._sandbox_id)

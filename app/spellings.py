@@ -6,7 +6,15 @@ import re
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
-CONSTANT = re.compile(r"(?:[A-Za-z]{1,10}[0-9]{0,2}[_-]){0,3}")  # `omoi_sbx_`, `sk-ant-api03-`, `ghp_`
+# What all secrets of a kind begin with: ours, Anthropic's, GitHub's, GitLab's and Daytona's. Others may be passphrases,
+# of which no part is known, whatever stands between their words.
+CONSTANT = re.compile(
+    r"omoi_(?:sbx|pat|ses|link)_"
+    r"|sk-ant-(?:(?:api|oat|ort|sid|admin)[0-9]{2}-)?"
+    r"|gh[pousr]_|github_pat_"
+    r"|gl(?:pat|dt|cbt|oas)-"
+    r"|dtn_"
+)
 BITS_OF_BASE64 = 6
 
 

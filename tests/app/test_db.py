@@ -1,15 +1,29 @@
-"""The database: every way of losing it is one sentence, and every other error stays what it is."""
+"""The database: every way of losing it, or of waiting in vain, is one sentence; every other error stays what it is."""
 
 import asyncio
 import contextlib
 
 import pytest
+import structlog
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
-from app.db import STATEMENT_SECONDS, Database, DatabaseUnavailable
+from app.db import STATEMENT_SECONDS, Database, DatabaseBusy, DatabaseUnavailable
+from tests.servers import until
 from tests.world import World
+
+ARCHIVE = "mutation($input: ArchiveProjectInput!) { archiveProject(input: $input) { errors { code } } }"
+CANCEL_WAITING = """
+    SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+
+
+async def cancel_waiting(db):
+    """Who waits for a lock is told that its time is over; how many those are."""
+    async with db.reading() as session:
+        return await session.scalar(text(CANCEL_WAITING))
 
 
 @pytest.fixture
@@ -34,7 +48,7 @@ async def run(db, statement):
         "SELEC",
         "INSERT INTO users (id) VALUES (gen_random_uuid())",
         "INSERT INTO memberships SELECT gen_random_uuid(), gen_random_uuid(), 'king'",
-        "DO $$ BEGIN RAISE query_canceled; END $$",
+        "DO $$ BEGIN RAISE SQLSTATE '40002'; END $$",
     ],
 )
 async def test_faults_of_ours_stay_faults(db, statement):
@@ -42,6 +56,54 @@ async def test_faults_of_ours_stay_faults(db, statement):
     with pytest.raises(DBAPIError):
         await run(db, statement)
     assert await run(db, "SELECT 1") == 1
+
+
+@pytest.mark.parametrize("code", ["57014", "55P03", "40P01", "40001"])
+async def test_no_time_is_one_sentence(db, code):
+    """A statement that Postgres gives up for the sake of others, or of time, is told as DatabaseBusy: try again."""
+    with (
+        structlog.testing.capture_logs() as logs,
+        pytest.raises(DatabaseBusy, match=r"others were in its way\. Try again in a moment"),
+    ):
+        await run(db, f"DO $$ BEGIN RAISE SQLSTATE '{code}'; END $$")
+    [told] = logs
+    assert (told["event"], told["sqlstate"]) == ("database_busy", code)
+    assert "RAISE" in told["statement"]
+    assert await run(db, "SELECT 1") == 1
+
+
+@pytest.mark.parametrize("limit", ["statement_timeout", "lock_timeout"])
+async def test_limits_of_time_are_one_sentence(db, another, limit):
+    """Postgres' own limits, met by waiting for a lock."""
+    await run(db, "CREATE TABLE wanted (one int)")
+
+    async def count():
+        async with db.reading() as session:
+            await session.execute(text(f"SET LOCAL {limit} = 50"))
+            await session.execute(text("SELECT * FROM wanted"))
+
+    async with another.writing() as session:
+        await session.execute(text("LOCK TABLE wanted"))
+        with pytest.raises(DatabaseBusy):
+            await count()
+    assert await run(db, "SELECT count(*) FROM wanted") == 0
+
+
+async def test_those_who_wait_in_a_ring(db):
+    """Of two that wait for each other one is told DatabaseBusy, and the other goes on."""
+    await run(db, "CREATE TABLE ones (one int)")
+    await run(db, "CREATE TABLE twos (two int)")
+    both = asyncio.Barrier(2)
+
+    async def lock(first, second):
+        async with db.writing() as session:
+            await session.execute(text("SET LOCAL deadlock_timeout = 50"))
+            await session.execute(text(f"LOCK TABLE {first}"))
+            await both.wait()
+            await session.execute(text(f"LOCK TABLE {second}"))
+
+    ended = await asyncio.gather(lock("ones", "twos"), lock("twos", "ones"), return_exceptions=True)
+    assert [type(one) for one in ended if one is not None] == [DatabaseBusy]
 
 
 END_OTHERS = """
@@ -131,6 +193,17 @@ async def test_empty_pool_is_one_sentence(database_url, settings, monkeypatch):
             assert "All connections to the database are in use" in answer.errors[0]["message"]
             assert "requestId" in answer.errors[0]["extensions"]
         assert (await ada("{ projects { nodes { id } } }")).status == 200
+
+
+async def test_a_lock_that_others_hold_is_one_sentence(world, ada, apollo):
+    """Who wants to change what somebody else keeps locked for too long is told to try again, not of a fault of ours."""
+    async with world.server.db.writing() as session:
+        await session.execute(text("LOCK TABLE projects IN EXCLUSIVE MODE"))
+        asking = asyncio.create_task(ada(ARCHIVE, input={"projectId": apollo}))
+        await until(lambda: cancel_waiting(world.server.db))
+        [error] = (await asking).errors
+    assert "others were in its way. Try again in a moment." in error["message"]
+    assert (await ada.do("archiveProject", "project { id }", projectId=apollo))["id"] == apollo
 
 
 async def test_statements_have_a_limit(db):

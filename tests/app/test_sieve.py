@@ -4,12 +4,16 @@ import base64
 import json
 import random
 import re
+import string
 
 import pytest
 
 from app import spellings
 from app.masking import LANES, MARK, REMEMBERED_LANES, Mask
+from app.secrets import SANDBOX_PREFIX
 from app.sieve import PIECE_CHARS
+from app.tokens import PREFIXES
+from app.upstream import OAUTH_PREFIX
 from tests.app.test_masking import MASK, SECRETS
 from tests.schema import boxes
 
@@ -17,6 +21,13 @@ LINE = ("log", "")
 NOISE = "≈"  # in no secret
 WRAPPED = ["{}", "{}\n", '"{}"', "\t'{}' \r\n", "`{}`"]
 CONSTANT = re.compile("omoi_sbx_|sk-ant-api03-|ghp_|")
+KINDS = [
+    SANDBOX_PREFIX,
+    *PREFIXES.values(),
+    *("sk-ant-api03-", OAUTH_PREFIX + "01-", "sk-ant-"),
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "dtn_"),
+]
+ALPHABETS = ["-_", "abcd-", "ABC9_", string.ascii_letters + string.digits + "-_", "sk-ant-gh_"]
 
 
 def cut(form, rng):
@@ -59,6 +70,32 @@ def test_little_is_left_over_many_series(secret):
                 found, begun = Mask(SECRETS).series([one, (("other",), "mine")], json.loads(json.dumps(begun)))
                 values.append(found[0])
             assert len(left(values)) < constant + PIECE_CHARS, form
+
+
+@pytest.mark.parametrize("alphabet", ALPHABETS, ids=range(len(ALPHABETS)))
+@pytest.mark.parametrize("kind", ["", *KINDS])
+def test_of_a_random_secret_only_its_kind_is_known(kind, alphabet):
+    """Blanks of any sort in a passphrase or a key make no part of it known: less than eight characters of it stay."""
+    rng = random.Random(f"{kind} {alphabet}")
+    for size in (*range(8, 24), 40, 80):
+        secret = kind + "".join(rng.choices(alphabet, k=size))
+        mask = Mask([secret])
+        assert {constant for _, constant in spellings.of(secret)} >= {len(kind)}
+        for _ in range(10):
+            begun, values = [], []
+            for one in told(cut(secret, rng)):
+                found, begun = mask.series([one], begun)
+                values += found
+            assert len(left(values)) < len(kind) + PIECE_CHARS, secret
+
+
+@pytest.mark.parametrize(
+    "secret", ["correct-horse-battery-staple", "token-for-ci-hunter2", "my_old_dog_rex99", "sk-12-34567"]
+)
+def test_no_part_of_a_passphrase_is_known(secret):
+    """Words with dashes between them are no kind of secret, although most kinds look so."""
+    assert {constant for _, constant in spellings.of(secret)} == {0}
+    assert Mask([secret]).text(f"It is {secret[:8]}") == f"It is {MARK}"
 
 
 def test_lanes_are_told_apart():

@@ -53,5 +53,5 @@ async def all_sandboxes(works, project):
 def nothing_left(data, sandboxes):
     """No folder, no process that this server's sandboxes had, no control group."""
     [start] = {one["name"].rpartition("-")[0] for one in sandboxes}
-    folders = [path.name for path in (data / "sandboxes").iterdir() if path.name != "server"]
+    folders = [path.name for path in (data / "sandboxes").iterdir() if path.is_dir()]
     return not folders and not processes(str(data / "sandboxes"), *(s["id"] for s in sandboxes)) and not groups(start)
