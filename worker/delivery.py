@@ -20,7 +20,6 @@ class Inbox:
         self._seen: set[str] = set()
 
     def hear(self, answer: dict[str, Any]) -> None:
-        """Whatever told it: the subscription or the answer to a report."""
         if answer.get("desiredState") == "STOP":
             self.stop.set()
         for message in answer.get("messages") or answer.get("pendingMessages") or ():
@@ -51,13 +50,11 @@ class Delivery:
             pass
 
     async def beat(self, pause_seconds: float) -> None:
-        """Says that the worker lives, whatever else is said or not. Raises Over."""
         while True:
             await insist(self._report, [])
             await asyncio.sleep(pause_seconds)
 
     async def _step(self) -> bool:
-        """Tell what comes next, or wait for it. True when all was told."""
         self._spool.news.clear()
         await self._upload()
         if events := self._spool.read(count=BATCH_EVENTS, size_bytes=BATCH_BYTES):
@@ -66,12 +63,20 @@ class Delivery:
             await self._server.ask(ACKNOWLEDGE, self._acknowledgements[0])
             self._acknowledgements.popleft()
         elif self._spool.report is not None:
-            await self._server.ask(FINISH, self._spool.report)
+            await self._finish(self._spool.report)
             return True
         else:
             await self._spool.news.wait()
             await asyncio.sleep(0 if self._spool.report else COLLECT_SECONDS)
         return False
+
+    async def _finish(self, report: dict[str, Any]) -> None:
+        """What the server will never take is told once more without what others have said: the work itself counts."""
+        try:
+            await self._server.ask(FINISH, report)
+        except Refused as error:
+            summary = f"{report['summary']}\n\nIts output and checks were left out: {error}"
+            await self._server.ask(FINISH, report | {"summary": summary, "output": None, "checks": []})
 
     async def _deliver(self, events: list[dict[str, Any]]) -> None:
         """One that the server will never take is left out. Where it does not say which it is, fewer are tried."""
@@ -99,7 +104,6 @@ class Delivery:
         return answer
 
     async def _upload(self) -> None:
-        """Blobs go ahead of the events that name them."""
         while blob := self._spool.blob():
             try:
                 await self._server.put_blob(*blob)

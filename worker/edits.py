@@ -19,13 +19,10 @@ SECTION = re.compile(r"^(?=diff --git )", re.MULTILINE)
 class Edits:
     def __init__(self, repository: Repository, folder: Path) -> None:
         self._repository, self._shadow = repository, folder
-        self._environ = {
-            "GIT_DIR": str(repository.folder / ".git"),
-            "GIT_WORK_TREE": str(repository.folder),
-            "GIT_INDEX_FILE": str(folder / "index"),
-            "GIT_OBJECT_DIRECTORY": str(folder / "objects"),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(repository.folder / ".git/objects"),
-        }
+        theirs, objects = repository.folder / ".git", folder / "objects"
+        where = {"GIT_DIR": theirs, "GIT_WORK_TREE": repository.folder, "GIT_INDEX_FILE": folder / "index"}
+        where |= {"GIT_OBJECT_DIRECTORY": objects, "GIT_ALTERNATE_OBJECT_DIRECTORIES": theirs / "objects"}
+        self._environ = {name: str(path) for name, path in where.items()}
         self._lock = asyncio.Lock()
         self._origins: dict[str, set[str]] = {}  # path -> the names that its content had before
         self._base = self.tree = EMPTY_TREE

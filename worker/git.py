@@ -27,7 +27,8 @@ DENIED = re.compile("Authentication failed|prompts disabled|error: 40[13]|reposi
 FINAL = re.compile(r"error: 4(?!08|29)\d\d")
 AWAY = re.compile(
     r"not resolve|onnect to|Connection (refused|(was )?reset)|Empty reply|early EOF|hung up unexpectedly|RPC failed"
-    r"|timed out|too slow|(Recv|Send) failure|(error:|response|code) (408|429|5\d\d)"
+    r"|timed out|too slow|(Recv|Send) failure|(error:|response|code) (408|429|5\d\d)|transfer closed|GnuTLS recv error"
+    r"|TLS connection was non-properly|SSL_ERROR_SYSCALL|unexpected eof|HTTP/2 stream .* not closed cleanly"
 )
 BEHIND = re.compile(r"\[(remote )?rejected\].*(fetch first|non-fast-forward|cannot lock ref|failed to update ref)")
 OWN = {"credential.helper": "", "core.quotePath": "false", "gc.auto": "0"}  # the first forgets any other helper
@@ -40,11 +41,12 @@ class GitFailed(Exception):
     """A git command ended badly; the sentence is git's own last one, after what the remote had to say."""
 
     def __init__(self, command: str, said: str) -> None:
-        self.said = said = re.sub(r"//[^/@\s]+@", "//", said)  # no user and no password
-        self.denied = bool(DENIED.search(said))
-        self.away = not (self.denied or FINAL.search(said)) and bool(AWAY.search(said))
-        *lines, last = [s.strip() for s in said.strip().splitlines() if not s.startswith("hint:")] or ["it failed"]
-        super().__init__(" ".join([f"git {command}:", *[s for s in lines if s.startswith("remote:")][-5:], last]))
+        self.said = re.sub(r"//[^/@\s]+@", "//", said)  # no user and no password
+        self.denied = bool(DENIED.search(self.said))
+        self.away = not (self.denied or FINAL.search(self.said)) and bool(AWAY.search(self.said))
+        lines = [line.strip() for line in self.said.strip().splitlines() if not line.startswith("hint:")]
+        remote = [line for line in lines[:-1] if line.startswith("remote:")]
+        super().__init__(" ".join([f"git {command}:", *remote[-5:], *(lines[-1:] or ["it failed"])]))
 
 
 def environment(orders: Orders) -> dict[str, str]:

@@ -20,6 +20,7 @@ from worker.story import Story, write
 FEEDBACK_CHARS = 4_000
 REPORTED_CHARS = 32_000  # of a summary, and of all checks' output together; events have them whole
 LARGEST_RESULT_BYTES = 256 << 10
+DEEPEST_RESULT = 50
 RESUMED = "Your session was interrupted and goes on in another sandbox, where the branch and your edits are. Go on."
 CANCELLED = Ending("It was cancelled.", "CANCELLED")
 
@@ -28,7 +29,7 @@ class Run:
     def __init__(self, orders: Orders, spool: Spool, inbox: Inbox, delivery: Delivery) -> None:
         self._orders, self._spool, self._inbox = orders, spool, inbox
         self._environ = git.environment(orders)
-        self._repository = git.Repository(orders, self._environ, lambda text: self._story.log(text, "warning"))
+        self._repository = git.Repository(orders, self._environ, self._warn)
         self._edits = Edits(self._repository, orders.state / "shadow")
         self._story = Story(spool, self._repository, self._edits)
         self._agent = Agent(orders, self._story, inbox, delivery)
@@ -89,7 +90,7 @@ class Run:
         self._story.log(f"The repository is ready on {orders.branch} at {base or 'no commit'}.")
         if (recorded := resume / "edits.json").exists():
             for path in await self._edits.restore(recorded):
-                self._story.log(f"The recorded change of {path} does not fit the branch any more.", "warning")
+                self._warn(f"The recorded change of {path} does not fit the branch any more.")
         await self._story.compare(by="WORKER")
         about = {"repository": orders.repository_url or None, "branch": orders.branch, "base": base}
         if orders.session_id and (transcript := resume / "transcript.jsonl").exists():
@@ -99,7 +100,7 @@ class Run:
             try:
                 await self._agent.start(self._environ, orders.session_id, about | {"resumedSession": True})
             except sdk.ClaudeSDKError as error:
-                self._story.log(f"The session could not be resumed, a new one begins: {error}", "warning")
+                self._warn(f"The session could not be resumed, a new one begins: {error}")
             else:
                 return RESUMED
         await self._agent.start(self._environ, None, about | {"resumedSession": False})
@@ -116,7 +117,6 @@ class Run:
         return check
 
     async def _save(self, ending: Ending) -> None:
-        """Commit and push what is there, also of a failed attempt."""
         message = self._orders.data["commitMessage"]
         if committed := await self._repository.commit(f"WIP: {message}" if ending.code else message):
             self._story.tell("COMMITTED", by="WORKER", commit=committed[0], message=message, files=committed[1])
@@ -132,7 +132,7 @@ class Run:
         share = REPORTED_CHARS // max(1, len(self._checks))
         session = self._agent.session_id
         files = self._orders.home.glob(f".claude/projects/*/{session}.jsonl")
-        kept = [file.read_bytes() for file in files if file.stat().st_size <= LARGEST_BLOB_BYTES]
+        kept = [file.read_bytes() for file in files if file.is_file() and file.stat().st_size <= LARGEST_BLOB_BYTES]
         return {
             "success": ending.code is None,
             "summary": (ending.text if ending.code else self._story.last_text or ending.text)[:REPORTED_CHARS],
@@ -146,10 +146,26 @@ class Run:
         }
 
     def _output(self) -> Any:
-        """What the agent has left as its result; what is no JSON counts as a text."""
-        file = self._orders.result
-        text = file.read_bytes()[:LARGEST_RESULT_BYTES].decode("utf-8", "replace") if file.exists() else "null"
+        """What the agent has left as its result; what is no JSON, or too deep, counts as a text."""
+        file, text = self._orders.result, "null"
         try:
-            return json.loads(text)
-        except ValueError:
+            if file.is_file():  # all else may never open, or never end
+                with file.open("rb") as opened:
+                    text = opened.read(LARGEST_RESULT_BYTES).decode("utf-8", "replace")
+            elif file.exists():
+                self._warn(f"The result is left out: {file} is not a file.")
+            value = json.loads(text)
+            return value if _levels(value) <= DEEPEST_RESULT else text
+        except OSError as error:
+            self._warn(f"The result is left out: {error}")
+            return None
+        except (ValueError, RecursionError):
             return text
+
+    def _warn(self, text: str) -> None:
+        self._story.log(text, "warning")
+
+
+def _levels(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_levels, inner), default=0)

@@ -50,7 +50,6 @@ class Server:
         self._headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
 
     async def ask(self, document: str, given: dict[str, Any]) -> dict[str, Any]:
-        """The payload of a mutation's only field."""
         body = {"query": document, "variables": {"input": given}}
         response = await self._http.post(f"{self._url}/graphql", json=body, headers=self._headers)
         return _payload(response, response.text)
@@ -62,7 +61,6 @@ class Server:
             _payload(response, response.text)
 
     async def inbox(self) -> AsyncIterator[dict[str, Any]]:
-        """What the inbox says until its connection ends."""
         headers = self._headers | {"accept": "text/event-stream"}
         url, body = f"{self._url}/graphql", {"query": INBOX}
         async with self._http.stream("POST", url, json=body, headers=headers, timeout=PATIENT) as response:
@@ -75,7 +73,6 @@ class Server:
 
 
 def pauses(longest_seconds: float = 10.0) -> Iterator[float]:
-    """How long to wait before each next attempt, for ever."""
     pause = 0.2
     while True:
         yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads workers, guards nothing

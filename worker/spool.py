@@ -49,7 +49,6 @@ class Spool:
         self.news.set()
 
     def finish(self, report: dict[str, Any]) -> None:
-        """The last word. Nothing can be appended after it."""
         self.report = self._fit(report, LARGEST_BLOB_BYTES)
         draft = self._report.with_suffix(".draft")
         draft.write_text(json.dumps(self.report))
@@ -67,17 +66,14 @@ class Spool:
         return events
 
     def accept(self, through: int) -> None:
-        """The server has everything up to this number."""
         self._db.execute("DELETE FROM events WHERE number <= ?", (through,))
 
     def leave_out(self, event: dict[str, Any], why: str) -> None:
-        """The server will never take it: a line under its number says so."""
         kind = event["type"]
         told = {"text": f"{kind} was left out: {why}", "level": "warning", "leftOut": kind}
         self._change(event | {"type": "LOG", "source": "WORKER", "turn": None, "payload": told})
 
     def put_blob(self, data: bytes) -> str:
-        """The name under which these bytes are sent ahead of whatever names them."""
         name = hashlib.sha256(data).hexdigest()
         zipped = gzip.compress(data, compresslevel=1, mtime=0)
         self._db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, zipped))
@@ -88,7 +84,6 @@ class Spool:
         return self._one("SELECT name, zipped FROM blobs ORDER BY rowid LIMIT 1")
 
     def drop_blob(self, name: str) -> None:
-        """The server has it. Who names it again puts it again."""
         self._db.execute("DELETE FROM blobs WHERE name = ?", (name,))
 
     def cut(self, name: str, why: str) -> None:

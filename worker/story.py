@@ -75,7 +75,6 @@ class Story:
             self.tell("SYSTEM_MESSAGE", subtype=message.subtype, text=self.trouble, **told)
 
     async def _after(self, given: Any, _name: str | None, _: sdk.HookContext) -> sdk.HookJSONOutput:
-        """A tool has ended, well or badly. The agent goes on when this returns."""
         self.heard = time.monotonic()
         name, tool, shell = given["tool_use_id"], given["tool_name"], dict[str, Any]()
         self._seen.add(name)

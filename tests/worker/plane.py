@@ -41,6 +41,7 @@ class Plane:
         self.over = False  # this attempt has ended
         self.refused_types: set[str] = set()
         self.malformed_types: set[str] = set()  # a request with one of these is refused as a whole
+        self.malformed_fields: set[str] = set()  # so is one that gives one of these
         self.full = False  # takes no more blobs
         self.busy: dict[str, float] = {}  # by the door, until when it answers that it is asked too often
         self.asked_too_soon = 0
@@ -87,7 +88,7 @@ class Plane:
         if field == "workerInbox":
             assert "text/event-stream" in request.headers["accept"]
             return StreamingResponse(self._inbox(), media_type="text/event-stream")
-        if refusal := self._refusal(asked["variables"]["input"].get("events", ())):
+        if refusal := self._refusal(asked["variables"]["input"]):
             return refusal
         answer = getattr(self, f"_{field}")(**asked["variables"]["input"])
         return JSONResponse({"data": {field: {"desiredState": self.desired, "errors": [], **answer}}})
@@ -108,10 +109,11 @@ class Plane:
         self.blobs[request.path_params["name"]] = data
         return Response(status_code=200 if known else 201)
 
-    def _refusal(self, events: list[dict[str, Any]]) -> Response | None:
+    def _refusal(self, given: dict[str, Any]) -> Response | None:
         if self._is_busy("graphql"):
             return _error("RATE_LIMITED", "Too often.", 429, retryAfter=1)
-        if any(event["type"] in self.malformed_types for event in events):
+        types = {event["type"] for event in given.get("events", ())}
+        if types & self.malformed_types or any(given.get(name) for name in self.malformed_fields):
             return _error("BAD_USER_INPUT", "The payload is too deep.", 400)
         return None
 

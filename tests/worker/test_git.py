@@ -15,12 +15,6 @@ from worker.server import credential
 
 
 @pytest.fixture
-async def server():
-    async with plane.serving() as made:
-        yield made
-
-
-@pytest.fixture
 async def origin(tmp_path):
     async with remote.serving(tmp_path) as made:
         yield made
@@ -165,6 +159,13 @@ async def test_remote_that_stays_away(tmp_path, server, origin, monkeypatch):
         ("error: RPC failed; curl 56 Recv failure: Connection reset by peer", True),
         ("fatal: unable to access 'https://h/x/': SSL certificate problem: self-signed certificate", False),
         ("fatal: unable to access 'https://ada:secret@h/x/': Could not resolve host: h", True),
+        ("fatal: unable to access 'https://h/x/': transfer closed with outstanding read data remaining", True),
+        ("fatal: unable to access 'https://h/x/': GnuTLS recv error (-54): Error in the pull function.", True),
+        ("fatal: unable to access 'https://h/x/': The TLS connection was non-properly terminated.", True),
+        ("fatal: unable to access 'https://h/x/': OpenSSL SSL_connect: SSL_ERROR_SYSCALL in connection to h", True),
+        ("fatal: unable to access 'https://h/x/': error:0A000126:SSL routines::unexpected eof while reading", True),
+        ("error: 1 bytes of body are still expected\nHTTP/2 stream 5 was not closed cleanly: CANCEL (err 8)", True),
+        ("fatal: couldn't find remote ref nowhere", False),
     ],
 )
 def test_what_is_worth_another_try(said, away):
@@ -172,6 +173,22 @@ def test_what_is_worth_another_try(said, away):
     failed = git.GitFailed("fetch", said)
     assert (failed.away, failed.denied) == (away, False)
     assert "secret" not in str(failed) + failed.said
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("", "git push: it failed"),
+        ("one\nhint: two\nfatal: three\nhint: four\n", "git push: fatal: three"),
+        (
+            "remote: no\nPushing\nremote: really\nerror: refused\n\n",
+            "git push: remote: no remote: really error: refused",
+        ),
+    ],
+)
+def test_sentence(said, sentence):
+    """Git's own last one that is no hint, after what the remote had to say."""
+    assert str(git.GitFailed("push", said)) == sentence
 
 
 async def test_repository_on_the_port_of_the_door(tmp_path, server, origin):

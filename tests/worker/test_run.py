@@ -13,37 +13,8 @@ from starlette.responses import JSONResponse
 from demo import model
 from orchestrator.orders import PATIENCE
 from tests.servers import until
-from tests.worker import box, plane, remote
+from tests.worker import box, plane
 from tests.worker.box import BRANCH
-
-
-@pytest.fixture(scope="module")
-async def thinker():
-    async with model.serving() as url:
-        yield url
-
-
-@pytest.fixture
-async def server():
-    async with plane.serving() as made:
-        yield made
-
-
-@pytest.fixture
-async def origin(tmp_path):
-    async with remote.serving(tmp_path, {"README.md": "hello\n"}) as made:
-        yield made
-
-
-@pytest.fixture
-def work(tmp_path, server, origin, thinker):
-    """Starts a worker on a task."""
-
-    def start(task, **more):
-        environ = box.environment(tmp_path / "home", server, thinker, task, **{"REPO_URL": origin.url, **more})
-        return box.running(tmp_path / "home", environ)
-
-    return start
 
 
 async def test_tour(work, server, origin):
@@ -62,6 +33,17 @@ async def test_tour(work, server, origin):
     assert server.types().index("STARTED") < server.types().index("TOOL_USE")
     assert {event["turn"] for event in server.events} == {None, 1, 2, 3, 4, 5}
     assert b"binomial" in server.blobs[report["transcriptBlob"]]
+
+
+async def test_last_words_of_a_crash(work, server, tmp_path):
+    """A worker that fails itself ends its log with the first reason, in one line, and not with a frame around it."""
+    (tmp_path / "home/.omoi/ignored").mkdir(parents=True)
+    async with work("[[answer]]") as worker:
+        code, said = await worker.ended()
+    assert code == 1
+    assert "Traceback" in said
+    assert said.splitlines()[-1].startswith("IsADirectoryError: [Errno 21] Is a directory: ")
+    assert server.finished == []
 
 
 async def test_shell_made_changes_are_seen(work, server):
@@ -265,8 +247,9 @@ async def test_attempt_is_over(work, server):
     async with work("[[long]] wait", OMOI_HEARTBEAT_SECONDS=0.2) as worker:
         await until(lambda: "TOOL_USE" in server.types())
         server.over = True
-        code, _ = await worker.ended(20)
-        assert code == 3
+        code, said = await worker.ended(20)
+        assert (code, said.splitlines()[-1]) == (3, "Over: UNAUTHENTICATED: This attempt has ended.")
+        assert "Traceback" not in said
         assert subprocess.run(["pgrep", "-s", str(worker.process.pid)], check=False).returncode == 1, "left behind"
     assert server.finished == []
 

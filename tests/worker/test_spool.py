@@ -16,12 +16,6 @@ from worker.server import Over, Server
 from worker.spool import LARGEST_TEXT_BYTES, Spool
 
 
-@pytest.fixture
-async def server():
-    async with plane.serving() as made:
-        yield made
-
-
 @contextlib.asynccontextmanager
 async def delivering(spool, server):
     async with httpx.AsyncClient() as http:
@@ -172,6 +166,32 @@ async def test_refused_event(tmp_path, server, how):
     assert server.types() == (["MESSAGE"] * 3 + ["LOG"] * 3) * 2
     assert all(told["leftOut"] == "THINKING" and "THINKING was left out: " in told["text"] for told in server.of("LOG"))
     assert len(server.finished) == 1
+
+
+@pytest.mark.parametrize("field", ["output", "checks"])
+async def test_refused_report(tmp_path, server, field):
+    """What others have said does not take the work with it: the report is told without it, and says why."""
+    spool = Spool(tmp_path)
+    server.malformed_fields = {field}
+    checks = [{"command": "true", "passed": True, "output": "", "durationMs": 1}]
+    spool.finish({"success": True, "summary": "It flies.", "commit": "c0ffee", "output": [1], "checks": checks})
+    async with delivering(spool, server) as task:
+        await asyncio.wait_for(task, 20)
+    [report] = server.finished
+    assert (report["success"], report["commit"], report["output"], report["checks"]) == (True, "c0ffee", None, [])
+    assert report["summary"].startswith("It flies.\n\n")
+    assert "The payload is too deep." in report["summary"]
+
+
+async def test_report_that_is_never_taken(tmp_path, server):
+    """When the report without its contents is refused too, the attempt is over."""
+    spool = Spool(tmp_path)
+    server.malformed_fields = {"success"}
+    spool.finish({"success": True, "summary": ""})
+    async with delivering(spool, server) as task:
+        with pytest.raises(Over, match="too deep"):
+            await asyncio.wait_for(task, 20)
+    assert server.finished == []
 
 
 async def test_server_that_takes_nothing(tmp_path, server):
