@@ -21,9 +21,10 @@ async def run_once(site: Site) -> int:
     async with site.db.reading() as session:
         owned = await machines.owning(session, [machine.name for machine in found])
     orphans = [machine.name for machine in found if machine.name not in owned]
-    random.shuffle(orphans)  # those that cannot be deleted shall not keep the others waiting for ever
+    if len(orphans) > MOST:  # those that cannot be deleted shall not keep the others waiting for ever
+        orphans = random.sample(orphans, MOST)
     deleted = 0
-    for name in orphans[:MOST]:
+    for name in orphans:
         async with site.db.reading() as session:
             if await machines.owning(session, [name]):
                 continue
