@@ -1,16 +1,13 @@
 """A project's feed: what happened to its tickets, tasks and members, in the order in which it was committed."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import auth, ids, paging, streams
-from app.auth import Principal
-from app.bus import Bus
-from app.db import Database
-from app.errors import BadUserInput, Forbidden
+from app import paging, streams
+from app.errors import BadUserInput
 from app.models import Activity
 
 IN_ORDER = paging.Order(Activity.seq)
@@ -50,18 +47,3 @@ async def counts(session: AsyncSession, project_ids: Sequence[UUID]) -> Mapping[
 
 def _of_stream(stream_id: ColumnElement[UUID]) -> Select[Activity]:
     return select(Activity).where(Activity.stream_id == stream_id)
-
-
-def follow(
-    db: Database, bus: Bus, principal: Principal, project_id: UUID, *, after: str | None, poll_seconds: float
-) -> AsyncGenerator[streams.Batch]:
-    async def read(session: AsyncSession, seq: int, limit: int) -> Sequence[Activity]:
-        query = select(Activity).where(Activity.stream_id == project_id, Activity.seq > seq)
-        return (await session.scalars(query.order_by(Activity.seq).limit(limit))).all()
-
-    async def authorise(session: AsyncSession) -> None:
-        if await auth.role_for(session, principal, ids.encode("project", project_id)) is None:
-            raise Forbidden("You are no longer a member of this project.")
-
-    source = streams.Source(stream_id=project_id, read=read, authorise=authorise)
-    return streams.follow(db, bus, source, after=after, poll_seconds=poll_seconds)

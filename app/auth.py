@@ -31,6 +31,8 @@ class Principal:
     expires_at: datetime | None = None
 
 
+# Who may see nothing: in this name is told what all may see who have come so far.
+NOBODY = Principal(kind=PrincipalKind.USER, id=UUID(int=0), name="")
 SYSTEM = Principal(kind=PrincipalKind.SYSTEM, id=UUID(int=0), name="omoi", admin=True)
 
 

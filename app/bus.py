@@ -26,6 +26,7 @@ RECONNECT_LIMIT_SECONDS = 5.0
 CANCEL_SECONDS = 0.1
 PROBE_SECONDS = 5.0  # a connection on which nothing comes for so long is asked whether it lives
 WAITING_RINGS = 10_000
+RINGS_AT_ONCE = 500  # in one message
 SEQ = re.compile("[0-9]{1,19}")
 REDIS_FAILURES = (RedisError, OSError, TimeoutError)
 
@@ -43,7 +44,7 @@ class Bell:
         self.newest = max(self.newest, seq)
         self._rung.set()
 
-    async def wait(self, seconds: float) -> bool:
+    async def wait(self, seconds: float | None) -> bool:
         """True as soon as it rang since the last call, False when it stayed silent that long."""
         try:
             async with asyncio.timeout(seconds):
@@ -101,20 +102,21 @@ class Bus:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            rings, self._waiting = self._waiting, {}
-            for topic, seq in rings.items():
+            rings, self._waiting = [f"{topic} {seq}" for topic, seq in self._waiting.items()], {}
+            for start in range(0, len(rings), RINGS_AT_ONCE):
                 with contextlib.suppress(*REDIS_FAILURES):
                     async with asyncio.timeout(PUBLISH_SECONDS):
-                        await self._broadcast.publish(CHANNEL, f"{topic} {seq}")
+                        await self._broadcast.publish(CHANNEL, "\n".join(rings[start : start + RINGS_AT_ONCE]))
 
     async def _listen(self) -> None:
         async with self._broadcast.subscribe(CHANNEL) as subscriber:
             while True:
-                self._hear((await subscriber.get()).message)
+                for ring in (await subscriber.get()).message.split("\n"):
+                    self._hear(ring)
 
-    def _hear(self, message: str) -> None:
-        topic, _, seq = message.rpartition(" ")
-        if message == EVERYTHING:
+    def _hear(self, ring: str) -> None:
+        topic, _, seq = ring.rpartition(" ")
+        if ring == EVERYTHING:
             for bells in self._bells.values():
                 for bell in bells:
                     bell.ring(0)

@@ -1,7 +1,7 @@
 """What happened in sandboxes, for those who read it: in pages, around an event, turn by turn, and live."""
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -26,13 +26,10 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
-from app import auth, ids, paging, streams
+from app import paging, streams
 from app.activity import Cursors
-from app.auth import Principal
-from app.bus import Bus
-from app.db import Database
 from app.enums import EventSource, SandboxEventType
-from app.errors import BadUserInput, Forbidden
+from app.errors import BadUserInput
 from app.models import Blob, Event, Sandbox, Stream
 
 MOST_AROUND = 100
@@ -176,30 +173,6 @@ async def logs(session: AsyncSession, sandbox_ids: Sequence[UUID]) -> Mapping[UU
         select(Sandbox.id, Sandbox.log).where(Sandbox.id.in_(sandbox_ids), Sandbox.log.is_not(None))
     )
     return {sandbox_id: log for sandbox_id, log in found if log is not None}
-
-
-def follow(
-    db: Database,
-    bus: Bus,
-    principal: Principal,
-    sandbox_id: UUID,
-    *,
-    after: str | None,
-    wanted: Filter,
-    poll_seconds: float,
-) -> AsyncGenerator[streams.Batch]:
-    """What is not wanted is passed over, and the cursor with it."""
-
-    async def read(session: AsyncSession, seq: int, limit: int) -> Sequence[Event]:
-        query = select(Event).where(Event.stream_id == sandbox_id, Event.seq > seq, *_conditions(wanted))
-        return (await session.scalars(query.order_by(Event.seq).limit(limit))).all()
-
-    async def authorise(session: AsyncSession) -> None:
-        if await auth.role_for(session, principal, ids.encode("sandbox", sandbox_id)) is None:
-            raise Forbidden("You are no longer a member of this sandbox's project.")
-
-    source = streams.Source(stream_id=sandbox_id, read=read, authorise=authorise)
-    return streams.follow(db, bus, source, after=after, poll_seconds=poll_seconds)
 
 
 def _conditions(wanted: Filter) -> list[Any]:

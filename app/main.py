@@ -18,10 +18,13 @@ from app.auth import MARK, Principal
 from app.bus import Bus
 from app.db import Database
 from app.edge import Edge, Metrics
+from app.feeds import Feeds
 from app.gate import Gate
 from app.gateway import Gateway
 from app.git_door import Door
 from app.masking import Masks
+from app.quotas import Quotas
+from app.rights import Rights
 from app.secrets import Keys
 from app.settings import Settings, origin_of
 from app.upstream import Upstream
@@ -66,6 +69,14 @@ class Server:
         self.bus = Bus(settings.redis_url)
         self.gate = Gate(self.db, self.bus, self.keys)
         self.masks = Masks(self.db, self.keys, settings)
+        self.quotas = Quotas(settings)
+        self.feeds = Feeds(
+            self.db,
+            self.bus,
+            window_seconds=settings.stream_window_seconds,
+            poll_seconds=settings.stream_poll_seconds,
+        )
+        self.rights = Rights(self.db, self.bus)
         origins = _origins(settings, address)
         metrics = Metrics()
         self.endpoint = Endpoint(
@@ -105,10 +116,10 @@ class Server:
         # Around all of Starlette, whose own last resort is outside of its middleware.
         self.app: ASGIApp = Edge(pages, metrics=metrics, access_log=settings.access_log, https=https)
 
-    def drain(self) -> None:
-        """From now on: not ready, no new work, and whoever watches is sent to another replica."""
+    def drain(self) -> float:
+        """From now on: not ready, no new work, and whoever watches is sent to another replica, which takes so long."""
         self._probes.draining = True
-        self.endpoint.drain()
+        return self.endpoint.drain()
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -118,6 +129,8 @@ class Server:
             self.services = self._services(site)
             await stack.enter_async_context(self.bus.running())
             await stack.enter_async_context(self.gate.running())
+            await stack.enter_async_context(self.feeds.running())
+            await stack.enter_async_context(self.rights.running())
             await stack.enter_async_context(self.gateway.running())
             if self.settings.orchestrator_enabled:
                 await stack.enter_async_context(engine.running(site))
@@ -153,6 +166,9 @@ class Server:
             bus=self.bus,
             keys=self.keys,
             masks=self.masks,
+            quotas=self.quotas,
+            feeds=self.feeds,
+            rights=self.rights,
             address=self._address,
             fleet=site.fleet,
             fleet_health=site.health if self.settings.orchestrator_enabled else None,

@@ -9,7 +9,7 @@ from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import clock, ids, paging, repositories, streams, users
+from app import clock, ids, paging, repositories, rights, streams, users
 from app.auth import Principal
 from app.enums import EgressPolicy, PermissionMode, Role
 from app.errors import Conflict, InvalidInput, NotFound, ProjectArchived
@@ -181,6 +181,7 @@ async def remove_member(tx: Transaction, project_id: UUID, user_id: UUID) -> Pro
     )
     if gone is None:
         raise NotFound(path=["userId"])
+    tx.session.info[rights.LOST] = (project_id, user_id)
     [user] = await users.by_ids(tx.session, [user_id])
     tx.record("project.member_removed", project_id, f"removed {user.name} from the project", project_id=project_id)
     return project

@@ -92,6 +92,20 @@ class Settings:
         20, "OMOI_DATABASE_CONNECTIONS", "Connections to Postgres at most, for one process."
     )
     stream_poll_seconds: float = knob(5.0, "OMOI_STREAM_POLL_SECONDS", "How often a silent stream is read again.")
+    stream_window_seconds: float = knob(
+        0.02, "OMOI_STREAM_WINDOW_SECONDS", "What happens within it reaches subscribers in one payload."
+    )
+    mailbox_answers: int = knob(256, "OMOI_MAILBOX_ANSWERS", "How many payloads a subscriber may be behind.")
+    mailbox_bytes: int = knob(1 << 20, "OMOI_MAILBOX_BYTES", "And how many bytes.")
+    sandbox_events_per_second: int = knob(
+        2_000, "OMOI_SANDBOX_EVENTS_PER_SECOND", "Events that one sandbox may report each second, to one process."
+    )
+    sandbox_events_burst: int = knob(20_000, "OMOI_SANDBOX_EVENTS_BURST", "And at once, after a silence.")
+    sandbox_bytes_per_second: int = knob(4 << 20, "OMOI_SANDBOX_BYTES_PER_SECOND", "The same for their bytes.")
+    sandbox_bytes_burst: int = knob(32 << 20, "OMOI_SANDBOX_BYTES_BURST", "And at once, after a silence.")
+    sandbox_stream_bytes: int = knob(
+        1 << 30, "OMOI_SANDBOX_STREAM_BYTES", "Bytes of events that are kept of one sandbox; the rest is left out."
+    )
     drain_seconds: float = knob(8.0, "OMOI_DRAIN_SECONDS", "Time that running requests get at the end.")
 
     body_bytes: int = knob(1 << 20, "OMOI_BODY_BYTES", "Largest request body.")

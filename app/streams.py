@@ -3,27 +3,22 @@
 import base64
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 from uuid import UUID
 
-import orjson
-import structlog
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.bus import Bus
-from app.db import Database, DatabaseUnavailable
-from app.errors import BadUserInput, NotFound
+from app import ids
+from app.errors import BadUserInput
 from app.models import Stream
 
 EPOCH_BYTES = 6
 CURSOR_CHARS = 64
-BATCH = 100  # rows in one payload at most
-
-log = structlog.get_logger()
+LAST = (1 << 63) - 1  # no seq is higher
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +30,21 @@ class Cursor:
 
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(f"{self.epoch}:{self.seq}".encode()).decode().rstrip("=")
+
+
+class End(NamedTuple):
+    """Where a stream ended when it was read."""
+
+    last_seq: int
+    digest: bytes
+
+    def after(self, kind: str, entry_ids: Iterable[UUID]) -> "End":
+        """Where it ends with these entries, in this order.
+
+        `kind` begins their public ids, which are all that the digest takes of them: so readers compute it too.
+        """
+        keys = [ids.encode(kind, entry_id) for entry_id in entry_ids]
+        return End(self.last_seq + len(keys), chained(self.digest, keys))
 
 
 def parse(text: str, *, name: str = "after") -> Cursor:
@@ -59,27 +69,27 @@ async def create(session: AsyncSession, projects: Mapping[UUID, UUID]) -> None:
     await session.execute(insert(Stream), rows)
 
 
-async def lock(session: AsyncSession, stream_id: UUID) -> Stream:
+async def lock(session: AsyncSession, stream_id: UUID) -> End:
     """Take the stream for this transaction. Nothing may be numbered before this statement has returned."""
-    found = await session.scalars(select(Stream).where(Stream.id == stream_id).with_for_update())
-    return found.one()
-
-
-async def advance(session: AsyncSession, stream: Stream, entries: Sequence[dict[str, Any]]) -> range:
-    """Number these entries, in this order, on a stream that this transaction has locked; returns their seqs."""
-    encoded = [orjson.dumps(entry, default=str, option=orjson.OPT_SORT_KEYS) for entry in entries]
-    digest = stream.digest
-    for entry in encoded:
-        digest = hashlib.sha256(digest + entry).digest()
-    first, last = stream.last_seq + 1, stream.last_seq + len(entries)
-    size = sum(map(len, encoded))
-    await session.execute(
-        update(Stream)
-        .where(Stream.id == stream.id)
-        .values(last_seq=last, size_bytes=Stream.size_bytes + size, digest=digest)
-        .execution_options(synchronize_session=False)
+    found = await session.execute(
+        select(Stream.last_seq, Stream.digest).where(Stream.id == stream_id).with_for_update()
     )
-    return range(first, last + 1)
+    return End(*found.one())
+
+
+async def advance(session: AsyncSession, stream_id: UUID, end: End, *, added_bytes: int) -> None:
+    """From now on it ends here. This transaction has locked it."""
+    values = {"last_seq": end.last_seq, "digest": end.digest, "size_bytes": Stream.size_bytes + added_bytes}
+    await session.execute(
+        update(Stream).where(Stream.id == stream_id).values(values).execution_options(synchronize_session=False)
+    )
+
+
+def chained(digest: bytes, public_ids: Iterable[str]) -> bytes:
+    """The digest of a stream after these entries; before its first one it is 32 zero bytes."""
+    for public_id in public_ids:
+        digest = hashlib.sha256(digest + public_id.encode()).digest()
+    return digest
 
 
 async def read(session: AsyncSession, stream_id: UUID) -> Stream | None:
@@ -95,92 +105,6 @@ async def by_ids(session: AsyncSession, stream_ids: Sequence[UUID]) -> Sequence[
 async def epochs(session: AsyncSession, stream_ids: Sequence[UUID]) -> Mapping[UUID, str]:
     found = await session.execute(select(Stream.id, Stream.epoch).where(Stream.id.in_(stream_ids)))
     return dict(found.all())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reset:
-    """A cursor that cannot be honoured: the stream goes on from here instead."""
-
-    reason: str
-    first_available_seq: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    rows: Sequence[Any]
-    cursor: str
-    epoch: str
-    caught_up: bool
-    reset: Reset | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """One stream as one reader sees it."""
-
-    stream_id: UUID
-    read: Callable[[AsyncSession, int, int], Awaitable[Sequence[Any]]]  # rows after a seq, at most so many, by seq
-    authorise: Callable[[AsyncSession], Awaitable[None]]  # raises when the reader may read no longer
-
-
-async def follow(
-    db: Database, bus: Bus, source: Source, *, after: str | None, poll_seconds: float
-) -> AsyncGenerator[Batch]:
-    """What came after `after`, or everything without one, then live. Nothing is skipped and nothing comes twice.
-
-    The reader listens before it reads, so nothing falls between; a ring that is lost costs one poll. The first batch
-    that reaches the end of what is stored is sent even when it is empty.
-    """
-    wanted = parse(after) if after is not None else None
-    place: Cursor | None = None
-    announced = False
-    with bus.listen(topic(source.stream_id)) as bell:
-        while True:
-            try:
-                async with db.background, db.reading() as session:
-                    batch, reached = await _next(session, source, wanted if place is None else place)
-            except DatabaseUnavailable as error:  # it comes back, and so does the stream
-                log.info("stream_read_failed", stream=str(source.stream_id), error=error.message)
-                await bell.wait(poll_seconds)
-                continue
-            place = reached  # only now: what could not be handed on is read again
-            if batch.rows or batch.reset or not announced:
-                announced = announced or batch.caught_up
-                yield batch
-            if batch.caught_up:
-                await bell.wait(poll_seconds)
-
-
-async def _next(session: AsyncSession, source: Source, after: Cursor | None) -> tuple[Batch, Cursor]:
-    stream = await read(session, source.stream_id)
-    if stream is None:
-        raise NotFound
-    reset = _reset(stream, after)
-    start = after.seq if after is not None and reset is None else stream.first_seq - 1
-    rows = await source.read(session, start, BATCH)
-    # Asked last: whoever may read now may read what was there before now, and nothing later was read.
-    await source.authorise(session)
-    reached = rows[-1].seq if rows else start
-    if len(rows) < BATCH:  # that was all, also for a reader who leaves some out
-        reached = max(reached, stream.last_seq)
-    place = Cursor(stream.epoch, reached)
-    # Rows that were committed after the stream was read make this False at worst: one more, empty, turn.
-    batch = Batch(rows=rows, cursor=str(place), epoch=stream.epoch, caught_up=place.seq >= stream.last_seq, reset=reset)
-    return batch, place
-
-
-def _reset(stream: Stream, after: Cursor | None) -> Reset | None:
-    if after is None:
-        return None
-    if after.epoch != stream.epoch:
-        reason = "This cursor belongs to another stream, or to one that was restored from a backup."
-    elif after.seq > stream.last_seq:
-        reason = "This cursor lies ahead of the stream."
-    elif after.seq < stream.first_seq - 1:
-        reason = "What came after this cursor is no longer kept."
-    else:
-        return None
-    return Reset(reason=reason, first_available_seq=stream.first_seq)
 
 
 def topic(stream_id: UUID) -> str:

@@ -1,12 +1,12 @@
 """Answers about what happened in a project."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from app import activity, ids, paging, streams
+from app import feeds, ids, paging, streams
+from app.feeds import Source
 from app.models import Activity, Project
 from resolvers.context import Context
+from resolvers.live import Live, live
 from resolvers.nodes import load
 
 
@@ -17,11 +17,11 @@ class Entry(NamedTuple):
     cursor: str
 
 
-class Batch(NamedTuple):
+class Told(NamedTuple):
     activities: list[Entry]
     cursor: str
     caught_up: bool
-    reset: streams.Reset | None
+    reset: feeds.Reset | None
 
 
 async def activity_of_project(context: Context, project: Project, **page: Any) -> paging.Page[Entry]:
@@ -30,20 +30,14 @@ async def activity_of_project(context: Context, project: Project, **page: Any) -
     return paging.Page(entries, found.cursors, found.has_next, found.has_previous, found.count)
 
 
-async def follow(context: Context, root: Any, project_id: str, after: str | None = None) -> AsyncGenerator[Batch]:
-    services = context.services
-    batches = activity.follow(
-        services.db,
-        services.bus,
-        context.principal,
-        ids.require(project_id, "project", "projectId"),
-        after=context.resume_after or after,
-        poll_seconds=services.settings.stream_poll_seconds,
-    )
-    async with aclosing(batches):
-        async for batch in batches:
-            entries = [Entry(row, str(streams.Cursor(batch.epoch, row.seq))) for row in batch.rows]
-            yield Batch(entries, batch.cursor, batch.caught_up, batch.reset)
+def follow(context: Context, root: Any, project_id: str, after: str | None = None) -> Live:
+    key = ids.require(project_id, "project", "projectId")
+    return live(context, Source(stream_id=key, project_id=key, table=Activity), after, _told)
+
+
+def _told(batch: feeds.Batch) -> Told:
+    entries = [Entry(row, str(streams.Cursor(batch.end.epoch, row.seq))) for row in batch.rows]
+    return Told(entries, str(batch.end), batch.caught_up, batch.reset)
 
 
 async def subject_of(context: Context, entry: Entry) -> Any:

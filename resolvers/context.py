@@ -9,9 +9,12 @@ from app.attempts import Fleet
 from app.auth import Principal, Rule
 from app.bus import Bus
 from app.db import Database
+from app.feeds import Feeds
 from app.health import Component
 from app.masking import Masks
 from app.models import Sandbox
+from app.quotas import Quotas
+from app.rights import Rights
 from app.secrets import Keys
 from app.settings import Settings
 from resolvers.loaders import Loaders
@@ -26,7 +29,10 @@ class Services:
     bus: Bus
     keys: Keys
     masks: Masks
+    quotas: Quotas
     address: str  # under which browsers reach this server
+    feeds: Feeds
+    rights: Rights
     fleet: Fleet
     fleet_health: Callable[[], Component] | None  # None on a server that runs no sandboxes
     read_log: Callable[[Sandbox, int], Awaitable[str]]  # the last lines of a worker's own output

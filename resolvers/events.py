@@ -1,21 +1,22 @@
 """Answers about what happened in a sandbox."""
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from app import files, histories, ids, paging, reported, streams
+from app import feeds, files, histories, ids, paging, reported, sandboxes, streams
 from app.enums import SandboxEventType
 from app.errors import BadUserInput
+from app.feeds import Source
 from app.models import Event, Sandbox
 from app.usage import Usage
 from resolvers.context import Context
 from resolvers.files import text_of
 from resolvers.histories import Around, EventList
+from resolvers.live import Live, live
 
-EDITS = histories.Filter(types=(SandboxEventType.FILE_EDITED,))
+EDITS = frozenset({SandboxEventType.FILE_EDITED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +37,19 @@ class Check(NamedTuple):
     duration_ms: int
 
 
-class Batch(NamedTuple):
+class Told(NamedTuple):
     events: list[Entry]
     cursor: str
     caught_up: bool
-    reset: streams.Reset | None
+    reset: feeds.Reset | None
 
 
-class Diffs(NamedTuple):
+class ToldEdits(NamedTuple):
     changes: list[files.Change]
     seqs: list[int]
     cursor: str
     caught_up: bool
-    reset: streams.Reset | None
+    reset: feeds.Reset | None
 
 
 async def events_of(
@@ -155,34 +156,29 @@ async def usage_of(context: Context, entry: Entry) -> Usage:
 
 async def follow(
     context: Context, root: Any, sandbox_id: str, after: str | None = None, types: Sequence[Any] | None = None
-) -> AsyncGenerator[Batch]:
-    wanted = histories.Filter(types=_frozen(types))
-    async with aclosing(_batches(context, sandbox_id, after, wanted)) as batches:
-        async for batch in batches:
-            entries = [Entry(row, str(streams.Cursor(batch.epoch, row.seq))) for row in batch.rows]
-            yield Batch(entries, batch.cursor, batch.caught_up, batch.reset)
+) -> Live:
+    wanted = None if types is None else frozenset(types)
+    return live(context, await _source(context, sandbox_id, wanted), after, _told)
 
 
-async def follow_edits(context: Context, root: Any, sandbox_id: str, after: str | None = None) -> AsyncGenerator[Diffs]:
-    async with aclosing(_batches(context, sandbox_id, after, EDITS)) as batches:
-        async for batch in batches:
-            changes, seqs = [files.edit(row) for row in batch.rows], [row.seq for row in batch.rows]
-            yield Diffs(changes, seqs, batch.cursor, batch.caught_up, batch.reset)
+async def follow_edits(context: Context, root: Any, sandbox_id: str, after: str | None = None) -> Live:
+    return live(context, await _source(context, sandbox_id, EDITS), after, _told_edits)
 
 
-def _batches(
-    context: Context, sandbox_id: str, after: str | None, wanted: histories.Filter
-) -> AsyncGenerator[streams.Batch]:
-    services = context.services
-    return histories.follow(
-        services.db,
-        services.bus,
-        context.principal,
-        ids.require(sandbox_id, "sandbox", "sandboxId"),
-        after=context.resume_after or after,
-        wanted=wanted,
-        poll_seconds=services.settings.stream_poll_seconds,
-    )
+async def _source(context: Context, sandbox_id: str, types: frozenset[SandboxEventType] | None) -> Source:
+    async with context.services.db.reading() as session:  # no loaders, which would stay as long as the subscription
+        [sandbox] = await sandboxes.by_ids(session, [ids.require(sandbox_id, "sandbox", "sandboxId")])
+    return Source(stream_id=sandbox.id, project_id=sandbox.project_id, table=Event, types=types)
+
+
+def _told(batch: feeds.Batch) -> Told:
+    entries = [Entry(row, str(streams.Cursor(batch.end.epoch, row.seq))) for row in batch.rows]
+    return Told(entries, str(batch.end), batch.caught_up, batch.reset)
+
+
+def _told_edits(batch: feeds.Batch) -> ToldEdits:
+    changes, seqs = [files.edit(row) for row in batch.rows], [row.seq for row in batch.rows]
+    return ToldEdits(changes, seqs, str(batch.end), batch.caught_up, batch.reset)
 
 
 async def _output(context: Context, entry: Entry, max_chars: int | None = None) -> str:

@@ -1,7 +1,7 @@
 """One GraphQL request, whichever transport brought it: from the parsed JSON to the bytes of its answer."""
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -10,12 +10,16 @@ from typing import Any
 import strawberry
 from graphql import ExecutionResult
 
+from app import auth
 from app.auth import Principal
 from app.errors import BadUserInput
 from app.settings import Settings
+from resolvers.live import Live
 from schema import documents, wire
 from schema.errors import Refused, Whose, entries, present
 from schema.execution import Context, Documents, Execution, Operation
+from schema.hub import Hub, Room
+from schema.wire import Answer
 
 MakeContext = Callable[..., Any]
 Observe = Callable[..., None]
@@ -37,13 +41,6 @@ class Caller:
     request_id: str
     resume_after: str | None = None
     wants_cost: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    body: bytes
-    cursor: str | None = None
-    errors: list[dict[str, Any]] | None = None  # why nothing was executed; the body has no `data` then
 
 
 def read(payload: object) -> Request:
@@ -84,6 +81,7 @@ class Answers:
         self._documents = Documents(graph, settings)
         self._trusted = documents.load(settings)
         self._execution = Execution(graph, settings)
+        self._hub = Hub(Room(answers=settings.mailbox_answers, size=settings.mailbox_bytes))
         self._make_context = make_context
         self._observe = observe
 
@@ -111,17 +109,48 @@ class Answers:
         started = time.perf_counter() if self._observe else 0.0
         whose = Whose(caller.request_id, operation.name, operation.sha256)
         outcome = "ok"
-        events = self._execution.stream(operation, request.variables, partial(self._context, caller))
         try:
-            async with aclosing(events):
-                async for event in events:
-                    yield _executed(event.result, whose, cursor=event.cursor)
+            source = await self._execution.open(operation, request.variables, self._context(caller))
+            if operation.shared and isinstance(source, Live):
+                following = self._together(source, operation, request, caller)
+            else:
+                following = self._alone(source, operation, request, caller)
+            async with aclosing(following) as answers:
+                async for answer in answers:
+                    yield answer
         except Exception as error:  # noqa: BLE001 - the edge: a refusal, or a fault that is logged and masked
             outcome = "refused" if isinstance(error, Refused) else "errors"
             yield refusal(error, whose)
         finally:
             if self._observe:
                 self._observed(operation, outcome, started)
+
+    def _together(
+        self, source: Live, operation: Operation, request: Request, caller: Caller
+    ) -> AsyncGenerator[Answer, None]:
+        """What is told is the same for all who ask this, so that it is made in the name of nobody."""
+        given = {name: value for name, value in (request.variables or {}).items() if name != operation.cursor_variable}
+        document = (operation.sha256, operation.name, wire.encode(sorted(given.items())))
+        anybody = Caller(auth.NOBODY, caller.request_id)
+        return self._hub.follow(source, document, partial(self._event, operation, request, anybody))
+
+    async def _alone(
+        self, source: AsyncIterable[Any], operation: Operation, request: Request, caller: Caller
+    ) -> AsyncGenerator[Answer, None]:
+        events = source.__aiter__()
+        try:
+            async for event in events:
+                yield await self._event(operation, request, caller, event)
+        finally:
+            if isinstance(events, AsyncGenerator):
+                await events.aclose()
+
+    async def _event(self, operation: Operation, request: Request, caller: Caller, event: Any) -> Answer:
+        """The cursor is the source's, whether or not the client selected it."""
+        make_context = partial(self._context, caller)
+        result = await self._execution.event(operation, request.variables, make_context, event)
+        whose = Whose(caller.request_id, operation.name, operation.sha256)
+        return _executed(result, whose, cursor=getattr(event, "cursor", None))
 
     def _context(self, caller: Caller) -> Context:
         context: Context = self._make_context(

@@ -14,7 +14,7 @@ from resolvers.events import Entry
 from schema.activity import StreamReset
 from schema.fields import Argument, described, field, subscription
 from schema.files import FileChange
-from schema.rules import reached
+from schema.rules import SHARED, reached
 from schema.scalars import JSON
 from schema.tasks import CheckResult
 from schema.usage import Usage
@@ -49,7 +49,10 @@ def _truth(name: str, description: str) -> Any:
     return field(lambda _, entry: reported.truth(entry.row.payload, name), bool, description)
 
 
-@strawberry.interface(description="Something that happened in a sandbox. A client that meets an unknown type has this.")
+@strawberry.interface(
+    description="Something that happened in a sandbox. A client that meets an unknown type has this.",
+    directives=SHARED,
+)
 class SandboxEvent:
     id = field(_id, strawberry.ID, "The event's id.")
     seq = _row("seq", int, "1, 2, 3 … for each sandbox, in commit order, without holes.")
@@ -74,7 +77,7 @@ def event(description: str, *types: SandboxEventType) -> Callable[[Kind], Kind]:
         kind.is_type_of = staticmethod(  # type: ignore[attr-defined]
             lambda entry, _info: SandboxEvent.resolve_type(entry) == kind.__name__
         )
-        return reached(description)(kind)
+        return reached(description, shared=True)(kind)
 
     return decorate
 
@@ -183,17 +186,7 @@ class Turn:
     events = field(resolve.events_of_turn, list[SandboxEvent], "All that happened in it; the first 1,000 at most.")
 
 
-@reached("Lets a client prove that it has missed nothing.")
-class StreamDigest:
-    epoch: str = strawberry.field(description="Changes when the stream is not the same any more.")
-    count = field(lambda _, stream: stream.last_seq - stream.first_seq + 1, int, "How many events are kept of it.")
-    last_seq: int = strawberry.field(description="The newest event's seq.")
-    sha256 = field(
-        lambda _, stream: stream.digest.hex(), str, "A hash that chains all events there were, in their order."
-    )
-
-
-@reached("Some events of a sandbox, in order.")
+@reached("Some events of a sandbox, in order.", shared=True)
 class SandboxEventsPayload:
     events: list[SandboxEvent] = strawberry.field(description="What is new; empty in the first payload at most.")
     cursor: str = strawberry.field(description="Resumes after this payload.")
@@ -205,7 +198,7 @@ class SandboxEventsPayload:
     )
 
 
-@reached("Some edits of files, in order.")
+@reached("Some edits of files, in order.", shared=True)
 class SandboxDiffsPayload:
     changes: list[FileChange] = strawberry.field(description="What is new; empty in the first payload at most.")
     seqs: list[int] = strawberry.field(description="For each change the seq of its event.")
@@ -232,6 +225,7 @@ class EventSubscription:
         "What happens in one sandbox: first what came after `after`, or all of it, then live. Nothing is skipped or "
         "sent twice.",
         rule=auth.viewer("sandbox_id"),
+        shared=True,
         types=Argument(list[SandboxEventType] | None, "Only these; the cursor moves on past others.", strawberry.UNSET),
         **FOLLOW,
     )
@@ -240,5 +234,6 @@ class EventSubscription:
         SandboxDiffsPayload,
         "Each edit of a file as it happens: first what came after `after`, or all of them, then live.",
         rule=auth.viewer("sandbox_id"),
+        shared=True,
         **FOLLOW,
     )

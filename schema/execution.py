@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard, cast
 
@@ -32,6 +32,7 @@ from app.settings import Settings
 from schema.documents import digest
 from schema.errors import CostExceeded, Refused
 from schema.limits import Cost, Limits, check_variables
+from schema.sharing import Sharing
 
 DOCUMENTS = 1_000  # kept ready to execute
 DOCUMENTS_TOKENS = 250_000  # of them together; one takes about 550 bytes in a syntax tree
@@ -58,6 +59,8 @@ class Operation:
     sha256: str
     cost: Cost
     variables: Mapping[str, GraphQLInputType]  # those of lists and input objects, which may be large
+    shared: bool = False  # a subscription in which it does not matter who asks
+    cursor_variable: str | None = None  # the one that says only where a subscriber's own part ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,6 @@ class Prepared:
 
     operations: dict[str | None, Operation]
     tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event of a subscription, executed. The cursor is the source's, whether or not the client selected it."""
-
-    result: ExecutionResult
-    cursor: str | None
 
 
 class Documents:
@@ -104,10 +99,25 @@ class Documents:
             raise Refused(errors)
         sha256 = digest(text)
         operations = {
-            name: Operation(node.operation, name, document, sha256, costs[name], _compound(self._schema, node))
-            for name, node in _operations(document).items()
+            name: self._operation(node, document, sha256, costs[name]) for name, node in _operations(document).items()
         }
         return Prepared(operations, _tokens(document))
+
+    def _operation(self, node: OperationDefinitionNode, document: DocumentNode, sha256: str, cost: Cost) -> Operation:
+        name, variables = node.name.value if node.name else None, _compound(self._schema, node)
+        if node.operation is not OperationType.SUBSCRIPTION:
+            return Operation(node.operation, name, document, sha256, cost, variables)
+        sharing = Sharing(self._schema, document)
+        return Operation(
+            node.operation,
+            name,
+            document,
+            sha256,
+            cost,
+            variables,
+            shared=sharing.possible,
+            cursor_variable=sharing.cursor_variable(),
+        )
 
     def _parse(self, text: str) -> DocumentNode:
         settings = self._settings
@@ -190,29 +200,14 @@ class Execution:
         """Execute a query or mutation. Raises Refused for variables that do not fit, CostExceeded for too many."""
         return await self._finish(self._executor(operation, variables, context))
 
-    async def stream(
-        self, operation: Operation, variables: dict[str, Any] | None, make_context: Callable[[], Context]
-    ) -> AsyncGenerator[Event, None]:
-        """Execute a subscription. The source is closed when this generator is; what ends it is raised as it is.
-
-        Each event is an execution of its own with a context of its own. An executor that lives as long as the
-        subscription remembers every event's selections (see tests/schema/test_memory.py).
-        """
-        source = await self._open(operation, variables, make_context())
-        try:
-            async for event in source:
-                result = await self._whole(operation, variables, make_context, event)
-                yield Event(result, getattr(event, "cursor", None))
-        finally:
-            if isinstance(source, AsyncGenerator):
-                await source.aclose()
-
-    async def _whole(
+    async def event(
         self, operation: Operation, variables: dict[str, Any] | None, make_context: Callable[[], Context], event: Any
     ) -> ExecutionResult:
-        """An event with its objects: tried again while they are away, and never sent without them.
+        """One event of a subscription with its objects: tried again while they are away, never told without them.
 
-        Who gives up ends the stream before the event, so that the client resumes from a cursor that stands there too.
+        It is an execution of its own with a context of its own. An executor that lives as long as the subscription
+        remembers every event's selections (see tests/schema/test_memory.py). Who gives up ends the stream before the
+        event, so that the client resumes from a cursor that stands there too.
         """
         pauses = iter(RETRY_SECONDS)
         while True:
@@ -262,9 +257,10 @@ class Execution:
             return ExecutionResult(None, [GraphQLError(late.message, original_error=late)])
         return finished
 
-    async def _open(
+    async def open(
         self, operation: Operation, variables: dict[str, Any] | None, context: Context
     ) -> AsyncIterable[Any]:
+        """The source of a subscription, whose rule its caller has met."""
         executor = self._executor(operation, variables, context)
         opening = create_source_event_stream(executor)
         source = opening if isinstance(opening, ExecutionResult | AsyncIterable) else await self._in_time(opening)

@@ -2,24 +2,26 @@
 
 import enum
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, TypeVar
 
 import strawberry
+from strawberry.types.arguments import InputContext
+from strawberry.utils.str_converters import to_camel_case
 
 from app.auth import REACHED, Rule, admit
 from app.enums import Described
 from resolvers import mutations
 from resolvers.context import Context
 from schema.payloads import UserError
-from schema.rules import RULE
+from schema.rules import RULE, SHARED
 
 Info = strawberry.Info[Context, Any]
 Answer = Callable[..., Any]
 MISSING = inspect.Parameter.empty
 Enum = TypeVar("Enum", bound=type[Described])
+Kind = TypeVar("Kind", bound=type)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,21 @@ def many(kind: Any) -> Any:
     return list.__class_getitem__(kind)
 
 
-def field(answer: Answer, gives: Any, description: str, *, rule: Rule = REACHED, **takes: Argument) -> Any:
+def plain(kind: Kind) -> Kind:
+    """An input that comes in hundreds: what it holds is handed on as it is, without an object for each of them."""
+    definition = kind.__strawberry_definition__  # type: ignore[attr-defined]
+    names = {to_camel_case(one.python_name): one.python_name for one in definition.fields}
+
+    def build(_kind: type, given: Mapping[str, Any], _: InputContext) -> dict[str, Any]:
+        return {names[name]: value for name, value in given.items()}
+
+    definition.from_input = build
+    return kind
+
+
+def field(
+    answer: Answer, gives: Any, description: str, *, rule: Rule = REACHED, shared: bool = False, **takes: Argument
+) -> Any:
     """A field of an object: whoever holds the object may read it, unless a rule about callers says more."""
 
     def resolve(root: Any, info: Info) -> Any:
@@ -64,7 +80,10 @@ def field(answer: Answer, gives: Any, description: str, *, rule: Rule = REACHED,
 
     resolver = resolve_for_some if rule is not REACHED else resolve_with if takes else resolve
     return strawberry.field(
-        resolver=_with_signature(resolver, answer, gives, takes), description=description, metadata={RULE: rule}
+        resolver=_with_signature(resolver, answer, gives, takes),
+        description=description,
+        metadata={RULE: rule},
+        directives=SHARED if shared else (),
     )
 
 
@@ -82,16 +101,22 @@ def query(answer: Answer, gives: Any, description: str, *, rule: Rule, **takes: 
 
 
 def subscription(
-    answer: Callable[..., AsyncGenerator[Any]], gives: Any, description: str, *, rule: Rule, **takes: Argument
+    answer: Callable[..., Any], gives: Any, description: str, *, rule: Rule, shared: bool = False, **takes: Argument
 ) -> Any:
-    async def resolve(root: Any, info: Info, **given: Any) -> AsyncIterator[Any]:
-        await info.context.authorise(rule, given)
-        async with aclosing(answer(info.context, root, **_said(given))) as events:
-            async for event in events:
-                yield event
+    """A root field of subscriptions; its rule is met before anything is told. A shared one answers with a `Live`."""
 
-    resolver = _with_signature(resolve, answer, AsyncIterator[gives], takes)
-    return strawberry.subscription(resolver=resolver, description=description, metadata={RULE: rule})
+    async def resolve(root: Any, info: Info, **given: Any) -> AsyncIterable[Any]:
+        await info.context.authorise(rule, given)
+        answered = answer(info.context, root, **_said(given))
+        events: AsyncIterable[Any] = await answered if inspect.isawaitable(answered) else answered
+        return events
+
+    return strawberry.subscription(
+        resolver=_with_signature(resolve, answer, AsyncIterator[gives], takes),
+        description=description,
+        metadata={RULE: rule},
+        directives=SHARED if shared else (),
+    )
 
 
 def mutation(

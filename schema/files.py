@@ -10,7 +10,7 @@ from schema.rules import reached
 described(FileChangeKind, "What became of a file.")
 
 
-@reached("How a file is another one than before.")
+@reached("How a file is another one than before.", shared=True)
 class FileChange:
     path = field(resolve.path_of, str, "Its path in the repository.")
     previous_path = field(resolve.previous_path_of, str | None, "Its path before it was renamed.")

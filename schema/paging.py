@@ -70,4 +70,4 @@ PAGE = {
 
 
 def connection(answer: Answer, of: Any, description: str, **takes: Argument) -> Any:
-    return field(answer, Connection[of], description, rule=REACHED, **takes, **PAGE)
+    return field(answer, Connection[of], description, rule=REACHED, shared=False, **takes, **PAGE)

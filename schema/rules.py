@@ -9,19 +9,21 @@ from strawberry.types.base import StrawberryObjectDefinition
 
 from app.auth import REACHED, Rule
 from app.errors import AppError
+from schema.sharing import Shared
 
 Kind = TypeVar("Kind", bound=type)
+SHARED = (Shared(),)
 RULE = "rule"  # in a field's metadata
 RULE_OF_FIELDS = "__rule_of_fields__"  # on a type, for its plain fields
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(strawberry.field,))
-def reached(description: str) -> Callable[[Kind], Kind]:
-    """An object type: whoever may hold the object may read its fields."""
+def reached(description: str, *, shared: bool = False) -> Callable[[Kind], Kind]:
+    """An object type: whoever may hold the object may read its fields; a shared one is the same for all of them."""
 
     def decorate(kind: Kind) -> Kind:
         setattr(kind, RULE_OF_FIELDS, REACHED)
-        return strawberry.type(kind, description=description)
+        return strawberry.type(kind, description=description, directives=SHARED if shared else ())
 
     return decorate
 

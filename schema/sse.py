@@ -7,8 +7,9 @@ from typing import Any
 
 from starlette.types import Receive, Send
 
-from schema.answers import Answer, refusal
+from schema.answers import refusal
 from schema.errors import Whose
+from schema.wire import Answer
 
 HEARTBEAT_SECONDS = 15.0
 HEADERS = [

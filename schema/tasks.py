@@ -54,7 +54,7 @@ class Failure:
     retryable = field(resolve.retryable, bool, "Whether `retryTask` would start it again.")
 
 
-@reached("One run of a project's check.")
+@reached("One run of a project's check.", shared=True)
 class CheckResult:
     command: str = strawberry.field(description="What was run.")
     passed: bool = strawberry.field(description="Whether it passed.")

@@ -20,7 +20,7 @@ def _count(name: str, description: str) -> Any:
     return field(counted, int, f"{description}{MOST}.")
 
 
-@reached("What work has cost so far.")
+@reached("What work has cost so far.", shared=True)
 class Usage:
     input_tokens = _count("input_tokens", "Tokens that the model read afresh")
     output_tokens = _count("output_tokens", "Tokens that the model wrote")

@@ -2,11 +2,21 @@
 
 import json
 import math
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import orjson
 
 NESTING = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The bytes of an answer, ready for any transport."""
+
+    body: bytes
+    cursor: str | None = None
+    errors: list[dict[str, Any]] | None = None  # why nothing was executed; the body has no `data` then
 
 
 class NotJson(ValueError):

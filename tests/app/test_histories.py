@@ -1,14 +1,11 @@
 """Reading what happened: diffs as git writes them, values of any shape, and readers who leave out some events."""
 
 import subprocess
-from contextlib import aclosing
 
 import pytest
 
-from app import files, histories, ids, reported
-from app.auth import Principal
-from app.enums import FileChangeKind, SandboxEventType
-from tests.schema import boxes
+from app import files, ids, reported
+from app.enums import FileChangeKind
 
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main"]
 LINES = "".join(f"line {number}\n" for number in range(20))
@@ -104,24 +101,3 @@ def test_what_is_not_there_is_empty():
     for given in ({}, {"n": None}, {"n": 7}, {"n": [1]}, {"n": {"blob": 7}}, {"n": {"blob": "xyz"}}):
         assert (reported.text(given, "n"), reported.line(given, "n"), reported.truth(given, "n")) == ("", None, False)
         assert (reported.word(given, "n", FileChangeKind), reported.long_text(ids.new(), given, "n")) == (None, "")
-
-
-async def test_a_reader_who_wants_little_reads_nothing_twice(world, ada, apollo):
-    """Between two looks only what is new is asked for, however much was passed over."""
-    box = await boxes.running(ada, apollo)
-    person = Principal(kind=ada.user.kind, id=ada.user.id, name="Ada")
-    wanted = histories.Filter(types=(SandboxEventType.ERROR,))
-    batches = histories.follow(
-        world.server.db, world.server.bus, person, box.key, after=None, wanted=wanted, poll_seconds=60
-    )
-    async with aclosing(batches):
-        first = await anext(batches)
-        await box.report(*(box.event("LOG", {"text": "x"}) for _ in range(150)))
-        await box.did("ERROR", {"text": "No."})
-        second = await anext(batches)
-        await box.report(*(box.event("LOG", {"text": "x"}) for _ in range(5)))
-        await box.did("ERROR", {"text": "No."})
-        third = await anext(batches)
-
-    assert ([row.seq for row in first.rows], first.caught_up) == ([], True)
-    assert [row.seq for row in second.rows] + [row.seq for row in third.rows] == [153, 159]

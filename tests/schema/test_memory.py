@@ -5,6 +5,8 @@ import gc
 import pytest
 from graphql import parse, subscribe
 
+from app.auth import NOBODY
+from schema.answers import Answers, Caller, read
 from schema.execution import Documents, Execution
 from tests.schema import toy
 
@@ -29,10 +31,10 @@ def running():
 async def test_events_leave_nothing_behind(running):
     """Between the thousandth event and the one twenty thousand later, next to no object is added."""
     _, documents, execution, make_context = running
-    operation = documents.operation(DOCUMENT, None)
+    operation, variables = documents.operation(DOCUMENT, None), {"to": LAST + 1}
     seen, objects = 0, {}
-    async for event in execution.stream(operation, {"to": LAST + 1}, make_context):
-        assert event.result.errors is None
+    async for event in await execution.open(operation, variables, make_context()):
+        assert (await execution.event(operation, variables, make_context, event)).errors is None
         seen += 1
         if seen in {FIRST, LAST}:
             gc.collect()
@@ -41,15 +43,12 @@ async def test_events_leave_nothing_behind(running):
     assert objects[LAST] - objects[FIRST] < 200
 
 
-async def test_leaving_closes_the_source_at_once(running):
+async def test_leaving_closes_the_source_at_once():
     """Who stops listening has ended the source when that is done, not when the collector finds it."""
-    _, documents, execution, _ = running
     one = toy.Toy()
-    events = execution.stream(
-        documents.operation("subscription { forever }", None),
-        None,
-        lambda: one.make_context(principal=None, request_id="-", resume_after=None),
-    )
+    answers = Answers(toy.schema(), toy.Settings(), one.make_context, None)
+    request = read({"query": "subscription { forever }"})
+    events = answers.stream(answers.prepare(request, NOBODY), request, Caller(NOBODY, "-"))
     await anext(events)
     assert one.streams == 1
     await events.aclose()
@@ -60,6 +59,8 @@ async def test_events_are_what_subscribe_would_make_of_them(running):
     """Executing each event anew gives the results, errors included, that the specification's own loop gives."""
     schema, documents, execution, make_context = running
     text = "subscription { ticks(to: 4) { number odd item { number } } }"
-    ours = [event.result async for event in execution.stream(documents.operation(text, None), None, make_context)]
+    operation = documents.operation(text, None)
+    source = await execution.open(operation, None, make_context())
+    ours = [await execution.event(operation, None, make_context, event) async for event in source]
     theirs = [result async for result in await subscribe(schema, parse(text), context_value=make_context())]
     assert [result.formatted for result in ours] == [result.formatted for result in theirs]

@@ -1,0 +1,213 @@
+"""The hub: equal subscriptions share their answers, and each of them has every event once."""
+
+import asyncio
+import contextlib
+import secrets
+
+import pytest
+from sqlalchemy import delete
+
+from app import ids
+from app.models import Event, Stream
+from schema.hub import Hub, Room
+from tests import world as w
+from tests.schema import boxes
+from tests.servers import until
+
+FOLLOW = """subscription($id: ID!, $after: String) {
+  sandboxEvents(sandboxId: $id, after: $after) { events { seq type payload } cursor caughtUp reset { reason } } }"""
+OTHER = FOLLOW.replace("payload }", "payload source }")
+MINE = """subscription($id: ID!, $after: String) { projectActivity(projectId: $id, after: $after) {
+  activities { seq subject { id } } cursor caughtUp } }"""
+
+
+@pytest.fixture
+async def box(ada, apollo):
+    return await boxes.running(ada, apollo)
+
+
+@pytest.fixture
+def executed(world, monkeypatch):
+    """How often an event of a subscription was executed."""
+    counted = []
+    execution = hub_of(world)[1]
+    event = execution.event
+
+    async def counting(*given):
+        counted.append(given)
+        return await event(*given)
+
+    monkeypatch.setattr(execution, "event", counting)
+    return counted
+
+
+def hub_of(world) -> tuple[Hub, object]:
+    answers = world.server.endpoint._answers
+    return answers._hub, answers._execution
+
+
+@contextlib.asynccontextmanager
+async def followers(accounts, document, **variables):
+    """Subscriptions that have reached the end of what is stored."""
+    async with contextlib.AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(one.following(document, **variables)) for one in accounts]
+        for events in opened:
+            while not (await events.next())["caughtUp"]:
+                pass
+        yield opened
+
+
+async def test_equal_subscriptions_share_one_execution(world, ada, bob, apollo, box, executed):
+    """Of all members, whatever cursor each began with: an event is executed and encoded once for all of them."""
+    await w.share(ada, apollo, bob)
+    async with followers([ada, bob] * 5, FOLLOW, id=box.id) as early:
+        cursor = (await box_page(ada, box))["cursor"]
+        async with followers([ada, bob], FOLLOW, id=box.id, after=cursor) as late:
+            executed.clear()
+            await box.did("LOG", {"text": "once"})
+            told = [await events.next() for events in early + late]
+    assert all(payload == told[0] for payload in told)
+    assert [event["type"] for event in told[0]["events"]] == ["LOG"]
+    assert len(executed) == 1
+
+
+async def test_other_documents_and_variables_do_not_share(world, ada, box):
+    """Each is told what it asked for; one look at the database serves both."""
+    async with followers([ada], FOLLOW, id=box.id) as one, followers([ada], OTHER, id=box.id) as other:
+        assert hub_of(world)[0].groups == 2
+        assert world.server.feeds.count == 1
+        await box.did("LOG")
+        assert "source" not in (await one[0].next())["events"][0]
+        assert (await other[0].next())["events"][0]["source"] == "AGENT"
+
+
+async def test_what_depends_on_who_asks_is_not_shared(world, ada, apollo):
+    """An object behind an entry may show more to one member than to another, so that each has an execution."""
+    async with followers([ada, ada], MINE, id=apollo) as both:
+        assert hub_of(world)[0].groups == 0
+        await w.ticket(ada, apollo)
+        assert [(await events.next())["activities"][0]["seq"] for events in both] == [2, 2]
+
+
+async def test_types_are_filtered_for_the_group_as_for_the_one(ada, box):
+    """The cursor moves on past what was left out, and later answers hold what was asked for and nothing else."""
+    follow = FOLLOW.replace("after: $after", "after: $after, types: [ERROR]")
+    async with followers([ada, ada], follow, id=box.id) as both:
+        await box.report(*(box.event("LOG") for _ in range(150)), box.event("ERROR"), box.event("LOG"))
+        told = [await events.next() for events in both]
+        await box.did("ERROR")
+        again = [await events.next() for events in both]
+    assert [[event["seq"] for event in payload["events"]] for payload in told + again] == [[153]] * 2 + [[155]] * 2
+
+
+async def test_who_comes_while_others_write_misses_nothing(ada, box):
+    """Replay alone, live together: at whatever moment one joins, every event comes once and in order."""
+    total = 150
+
+    async def keep_working():
+        while box.reported < total - 2:
+            await box.did("LOG", {"number": box.reported})
+
+    async def reader():
+        async with ada.following(FOLLOW, id=box.id) as events:
+            seqs = []
+            while len(seqs) < total:
+                seqs += [event["seq"] for event in (await events.next())["events"]]
+            return seqs
+
+    working = asyncio.create_task(keep_working())
+    readers = []
+    while not working.done():
+        readers.append(asyncio.create_task(reader()))
+        await asyncio.sleep(0.1)
+    assert all(seqs == list(range(1, total + 1)) for seqs in await asyncio.gather(*readers))
+
+
+async def test_a_group_ends_with_its_last_member(world, ada, box):
+    """However abruptly they leave: no group, no feed, no bell, no task stays."""
+    tasks = len(asyncio.all_tasks())
+    listeners = world.server.bus.listeners
+    for _ in range(3):
+        async with followers([ada] * 5, FOLLOW, id=box.id) as opened:
+            for events in opened:
+                events.ws.transport.abort()
+    await until(lambda: (hub_of(world)[0].groups, world.server.feeds.count) == (0, 0))
+    await until(lambda: world.server.bus.listeners == listeners and len(asyncio.all_tasks()) <= tasks)
+
+
+async def test_who_reads_too_slowly_is_told_where_to_resume(world, ada, box, monkeypatch):
+    """That one ends with SLOW_CONSUMER and its cursor; the others have everything, and so has it once it is back."""
+    monkeypatch.setattr(hub_of(world)[0], "_room", Room(answers=256, size=1 << 16))
+    async with followers([ada, ada], FOLLOW, id=box.id) as (slow, quick):
+        slow.ws.transport.pause_reading()
+        seen = []
+        while len(seen) < 300:
+            await box.did("LOG", {"text": secrets.token_hex(30_000)})  # which no compression makes small
+            seen += [event["seq"] for event in (await quick.next())["events"]]
+        slow.ws.transport.resume_reading()
+        heard, message = [], await slow.message()
+        while message["type"] == "next":
+            heard += [event["seq"] for event in message["payload"]["data"]["sandboxEvents"]["events"]]
+            message = await slow.message()
+    error = message["payload"][0]["extensions"]
+    assert (message["type"], error["code"]) == ("error", "SLOW_CONSUMER")
+    async with ada.following(FOLLOW, id=box.id, after=error["cursor"]) as events:
+        while heard[-1] < seen[-1]:
+            heard += [event["seq"] for event in (await events.next())["events"]]
+    assert heard == seen == list(range(3, 303))
+
+
+async def test_a_group_that_fails_ends_its_members_alone(world, ada, box, monkeypatch):
+    """Each is told, may resume from where it stands, and finds a group that works."""
+    execution = hub_of(world)[1]
+
+    async def broken(*_):
+        raise RuntimeError("internal words")
+
+    async with followers([ada, ada], FOLLOW, id=box.id) as both:
+        with monkeypatch.context() as patch:
+            patch.setattr(execution, "event", broken)
+            await box.did("LOG")
+            ends = [await events.message() for events in both]
+    assert all(end["type"] == "error" and "internal words" not in str(end) for end in ends)
+    async with followers([ada], FOLLOW, id=box.id) as (one,):
+        await box.did("LOG")
+        assert (await one.next())["events"][0]["seq"] == 4
+
+
+async def test_a_restored_backup_resets_every_member(world, ada, box):
+    """All hear why, and go on in the stream as it is now."""
+    world.server.feeds._poll_seconds = 0.05
+    async with followers([ada, ada], FOLLOW, id=box.id) as both:
+        async with world.server.db.writing() as session:
+            stream = await session.get_one(Stream, ids.decode(box.id)[1])
+            stream.epoch = "ffffffffffff"
+        told = [await events.next() for events in both]
+        await box.did("LOG")
+        after = [await events.next() for events in both]
+    assert all("restored" in payload["reset"]["reason"] for payload in told)
+    assert [[event["seq"] for event in payload["events"]] for payload in told + after] == [[1, 2]] * 2 + [[3]] * 2
+
+
+async def test_a_stream_that_went_back_resets_every_member(world, ada, box):
+    """With the epoch that it had, too; and what the group keeps begins anew with it."""
+    world.server.feeds._poll_seconds = 0.05
+    async with followers([ada, ada], FOLLOW, id=box.id) as both:
+        await box.did("LOG")
+        for events in both:
+            await events.next()
+        async with world.server.db.writing() as session:
+            await session.execute(delete(Event).where(Event.stream_id == box.key, Event.seq > 1))
+            (await session.get_one(Stream, box.key)).last_seq = 1
+        told = [await events.next() for events in both]
+        await box.did("LOG")
+        after = [await events.next() for events in both]
+        [group] = [shared.group for shared in hub_of(world)[0]._groups.values()]
+        assert group._size == len(group.frame(group.first).answer.body)
+    assert all("ahead" in payload["reset"]["reason"] for payload in told)
+    assert [[event["seq"] for event in payload["events"]] for payload in told + after] == [[1]] * 2 + [[2]] * 2
+
+
+async def box_page(account, box):
+    async with account.following(FOLLOW, id=box.id) as events:
+        return await events.next()
