@@ -9,11 +9,12 @@ from app import attempts, ids, paging, projects, sandboxes, tasks
 from app.auth import Principal
 from app.enums import PrincipalKind
 from app.errors import BadUserInput
-from app.models import Project, Sandbox, Stream, Task
+from app.models import Project, Sandbox, Task
 from app.projects import Resources
 from app.transactions import Transaction
 from resolvers.context import Context, Services
 from resolvers.loaders import SandboxList
+from resolvers.streams import stream_of
 
 Given = dict[str, Any]
 MOST_LINES = 10_000
@@ -96,11 +97,6 @@ def failure_of(context: Context, sandbox: Sandbox) -> Sandbox | None:
 def itself(context: Context, sandbox: Sandbox) -> Sandbox:
     """What the sandbox's own columns tell under a heading."""
     return sandbox
-
-
-async def stream_of(context: Context, sandbox: Sandbox) -> Stream:
-    stream: Stream = await context.loaders.streams.load(sandbox.id)
-    return stream
 
 
 async def last_seq_of(context: Context, sandbox: Sandbox) -> int:

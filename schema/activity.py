@@ -5,12 +5,12 @@ from typing import Any
 
 import strawberry
 
-from app import auth, enums, ids
+from app import auth, enums, ids, streams
 from resolvers import activity as resolve
 from resolvers.activity import Entry
 from schema.fields import Argument, field, subscription
 from schema.nodes import Node
-from schema.rules import reached
+from schema.rules import SHARED, reached
 from schema.users import AuthorKind
 
 
@@ -44,26 +44,46 @@ def _occurred_at(context: Any, entry: Entry) -> Any:
 
 @reached("One entry of a project's feed: lifecycle of its tickets, tasks, specs and sandboxes.")
 class Activity:
-    id = field(_id, strawberry.ID, "The entry's id.")
-    seq = field(_seq, int, "1, 2, 3 … for each project, in commit order, without holes.")
-    cursor: str = strawberry.field(description="Resumes a subscription, or a page, after this entry.")
-    verb = field(_verb, str, "What happened, e.g. `ticket.created`. New verbs may be added.")
-    summary = field(_summary, str, "The same as a phrase that follows the actor's name.")
-    actor = field(_actor, str, "Who did it.")
-    actor_kind = field(_actor_kind, AuthorKind, "What sort of actor that is.")
+    id = field(_id, strawberry.ID, "The entry's id.", shared=True)
+    seq = field(_seq, int, "1, 2, 3 … for each project, in commit order, without holes.", shared=True)
+    cursor: str = strawberry.field(
+        description="Resumes a subscription, or a page, after this entry.", directives=SHARED
+    )
+    verb = field(_verb, str, "What happened, e.g. `ticket.created`. New verbs may be added.", shared=True)
+    summary = field(_summary, str, "The same as a phrase that follows the actor's name.", shared=True)
+    actor = field(_actor, str, "Who did it.", shared=True)
+    actor_kind = field(_actor_kind, AuthorKind, "What sort of actor that is.", shared=True)
     subject = field(
         resolve.subject_of, Node | None, "The object as it is now, so that a client's cache updates by itself."
     )
-    occurred_at = field(_occurred_at, datetime, "When it happened.")
+    occurred_at = field(_occurred_at, datetime, "When it happened.", shared=True)
 
 
-@reached("The cursor could not be honoured; the client starts again from here.")
+@reached("The cursor could not be honoured; the client starts again from here.", shared=True)
 class StreamReset:
     reason: str = strawberry.field(description="Why, in a sentence.")
     first_available_seq: int = strawberry.field(description="The first entry that is still kept.")
 
 
-@reached("Some entries of a project's feed, in order.")
+def _cursor(context: Any, stream: Any) -> str:
+    return str(streams.Cursor(stream.epoch, stream.last_seq))
+
+
+@reached("Lets a client prove that it has missed nothing, had nothing twice and everything in order.")
+class StreamDigest:
+    epoch: str = strawberry.field(description="Changes when the stream is not the same any more.")
+    count = field(lambda _, stream: stream.last_seq - stream.first_seq + 1, int, "How many entries are kept of it.")
+    last_seq: int = strawberry.field(description="The newest entry's seq.")
+    cursor = field(_cursor, str, "Begins a subscription, or a page, right after that entry.")
+    sha256 = field(
+        lambda _, stream: stream.digest.hex(),
+        str,
+        "In hex: SHA-256 of the 32 bytes of this hash before the newest entry, followed by that entry's `id` in UTF-8; "
+        "before the first entry they are zeros. Whoever begins at `cursor` goes on from here.",
+    )
+
+
+@reached("Some entries of a project's feed, in order.", shared=True)
 class ProjectActivityPayload:
     activities: list[Activity] = strawberry.field(description="What is new; empty in the first payload at most.")
     cursor: str = strawberry.field(description="Resumes after this payload.")
@@ -82,6 +102,7 @@ class ActivitySubscription:
         ProjectActivityPayload,
         "A project's feed, with each changed object: first what came after `after`, or all of it, then live.",
         rule=auth.viewer("project_id"),
+        shared=True,
         project_id=Argument(strawberry.ID, "The project's id."),
         after=Argument(str | None, "Go on after this cursor.", strawberry.UNSET),
     )

@@ -10,10 +10,11 @@ from app.enums import EgressPolicy, PermissionMode, RepositoryHost, Role
 from resolvers import activity as resolve_activity
 from resolvers import projects as resolve
 from resolvers import sandboxes as resolve_sandboxes
+from resolvers import streams as resolve_streams
 from resolvers import tasks as resolve_tasks
 from resolvers import tickets as resolve_tickets
 from resolvers import usage as resolve_usage
-from schema.activity import Activity
+from schema.activity import Activity, StreamDigest
 from schema.fields import Argument, described, field, mutation, query
 from schema.nodes import ID, Node, node, public_id
 from schema.paging import PAGE, Connection, connection
@@ -112,6 +113,9 @@ class Project(Node):
         resolve_activity.activity_of_project,
         Activity,
         "What happened in it, the oldest first; its cursors also resume `projectActivity`.",
+    )
+    digest = field(
+        resolve_streams.stream_of, StreamDigest, "Lets a client prove that it has missed nothing of `activity`."
     )
     usage = field(resolve_usage.of_project, Usage, "What work on it has cost.")
     viewer_role = field(resolve.role_of_viewer, Role, "What the caller may do in it.")

@@ -10,9 +10,11 @@ from resolvers import events as resolve_events
 from resolvers import files as resolve_files
 from resolvers import messages as resolve_messages
 from resolvers import sandboxes as resolve
+from resolvers import streams as resolve_streams
 from resolvers import tickets as resolve_tickets
 from resolvers import usage as resolve_usage
-from schema.events import SandboxEvent, StreamDigest, Turn
+from schema.activity import StreamDigest
+from schema.events import SandboxEvent, Turn
 from schema.fields import Argument, field, later, mutation, query
 from schema.files import FileChange, Transcript
 from schema.messages import Message
@@ -101,7 +103,7 @@ class Sandbox(Node):
         lines=Argument(int | None, "So many of its last lines, 1 to 10,000.", 200),
     )
     usage = field(resolve_usage.of_sandbox, Usage, "What it has cost so far.")
-    digest = field(resolve.stream_of, StreamDigest, "Lets a client prove that it has missed nothing.")
+    digest = field(resolve_streams.stream_of, StreamDigest, "Lets a client prove that it has missed nothing.")
     created_at: datetime = strawberry.field(description="When it was asked for.")
     started_at: datetime | None = strawberry.field(description="When its worker was first heard of.")
     finished_at: datetime | None = strawberry.field(description="When it ended.")
