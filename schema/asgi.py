@@ -15,12 +15,13 @@ from app.errors import BadUserInput, RequestError, Unavailable
 from app.settings import Settings
 from schema import wire
 from schema.access import Access, Authenticate, Headers, Room, UntilRevoked, request_id_of
-from schema.answers import Answer, Answers, Caller, MakeContext, Observe, Request, read, refusal
+from schema.answers import Answers, Caller, MakeContext, Observe, Request, read, refusal
 from schema.errors import CostExceeded, Refused, Whose
 from schema.execution import Operation
 from schema.media import EVENT_STREAM, JSON, is_json, negotiate
 from schema.socket import Socket
 from schema.sse import EventStream, single
+from schema.wire import Answer
 
 STATUSES = {"UNAUTHENTICATED": 401, "FORBIDDEN": 403, "RATE_LIMITED": 429, "INTERNAL": 500}
 ALLOW_BOTH = ((b"allow", b"GET, POST"),)
@@ -28,6 +29,7 @@ ALLOW_POST = ((b"allow", b"POST"),)
 SIGN_IN = ((b"www-authenticate", b"Bearer"),)
 LEAVING = ((b"connection", b"close"),)
 LAST_WORD_SECONDS = 0.5
+LEAVING_SECONDS = 0.003  # between two who are sent away
 
 Extra = tuple[tuple[bytes, bytes], ...]
 
@@ -79,10 +81,21 @@ class Endpoint:
         """Sockets and event streams that are open."""
         return len(self._open)
 
-    def drain(self) -> None:
-        """Send away sockets and streams, those open and those to come, so that they resume elsewhere."""
+    def drain(self) -> float:
+        """Send away sockets and streams, those open and those to come, so that they resume elsewhere.
+
+        Those open leave one after the other, lest all stand before the next replica in one moment. Returns how many
+        seconds it takes to tell them.
+        """
         self._draining = True
-        for connection in list(self._open):
+        loop, leaving = asyncio.get_running_loop(), list(self._open)
+        pause = min(LEAVING_SECONDS, self._settings.drain_seconds / 2 / max(1, len(leaving)))
+        for number, connection in enumerate(leaving):
+            loop.call_later(number * pause, self._send_away, connection)
+        return len(leaving) * pause
+
+    def _send_away(self, connection: Socket | EventStream) -> None:
+        if connection in self._open:
             connection.drain()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,12 +9,13 @@ from graphql import OperationType
 from starlette.types import Receive, Scope, Send
 
 from app.auth import Credentials, Principal
-from app.errors import AppError, Forbidden, RequestError, Unauthenticated
+from app.errors import AppError, Forbidden, RateLimited, RequestError, Unauthenticated
 from app.settings import Settings
 from schema import wire
 from schema.access import Access, Crowded, Headers, new_request_id
-from schema.answers import Answer, Answers, Caller, Request, read, refusal
-from schema.errors import RateLimited, Whose
+from schema.answers import Answers, Caller, Request, read, refusal
+from schema.errors import Whose
+from schema.wire import Answer
 
 PROTOCOL = "graphql-transport-ws"
 REASON_BYTES = 123  # what a close frame holds

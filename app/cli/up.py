@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 import uvloop
 from rich.console import Console
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from app import auth, installation, logs, tokens, transactions, users
 from app.cli import database
@@ -33,6 +34,16 @@ PING_SECONDS = 20.0
 FRAME_SLACK = 4
 
 
+class Line(WebSocketsSansIOProtocol):
+    """Uvicorn's, but a peer that answers no ping is cut off, like by a network that is gone.
+
+    Its own 1011 makes clients of graphql-ws give up for good, and waits until somebody reads it.
+    """
+
+    def keepalive_timeout(self) -> None:
+        self.transport.abort()
+
+
 class Process(uvicorn.Server):
     """Uvicorn, but the first signal drains before it stops, and the second ends the process at once."""
 
@@ -40,6 +51,7 @@ class Process(uvicorn.Server):
         super().__init__(config)
         self._server = server
         self._announce = announce
+        self._leaving_seconds = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -47,6 +59,13 @@ class Process(uvicorn.Server):
             await self._announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for listening in sockets or ():
+            listening.close()
+        await asyncio.sleep(self._leaving_seconds)  # then Uvicorn closes all at once who are still there
+        patience = self._server.settings.drain_seconds - self._leaving_seconds
+        self.config.timeout_graceful_shutdown = max(1, round(patience))
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             connection.transport.abort()  # its client does not read, and what waits to be written would wait for ever
@@ -60,7 +79,7 @@ class Process(uvicorn.Server):
 
     def stop(self) -> None:
         self.should_exit = True
-        self._server.drain()
+        self._leaving_seconds = self._server.drain()
 
     def _asked_to_stop(self) -> None:
         if self.should_exit:
@@ -95,12 +114,11 @@ async def _serve(settings: Settings, console: Console, visit: Visit | None) -> N
                 access_log=False,
                 server_header=False,
                 lifespan="on",
-                ws="websockets-sansio",
+                ws=Line,
                 ws_max_size=FRAME_SLACK * settings.frame_bytes,  # so that we hear of it, and close with a code of ours
                 ws_ping_interval=PING_SECONDS,
                 ws_ping_timeout=PING_SECONDS,
                 ws_per_message_deflate=False,
-                timeout_graceful_shutdown=max(1, int(settings.drain_seconds)),
             )
 
             async def announce() -> None:

@@ -9,7 +9,10 @@ import random
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.protocol import State
 
+from app.cli.up import Line
+from app.settings import Settings
 from schema.errors import MASKED
 from tests.schema import toy
 
@@ -303,6 +306,30 @@ async def test_draining_sends_everybody_away_with_1012(served, talk):
         async with talk(served, init=False) as late:
             assert (await late.closed())[0] == 1012
         await toy.until(lambda: served.toy.streams == served.endpoint.connections == 0)
+
+
+async def test_those_who_are_sent_away_leave_one_after_the_other(talk, logs, monkeypatch):
+    """Lest all come back elsewhere in one moment; and all are told within half of the time that there is."""
+    monkeypatch.setattr("schema.asgi.LEAVING_SECONDS", 3600.0)
+    async with toy.serve(Settings(drain_seconds=1800.0)) as served, contextlib.AsyncExitStack() as stack:
+        sockets = [await stack.enter_async_context(talk(served)) for _ in range(3)]
+        assert served.endpoint.drain() == 900.0
+        await toy.until(lambda: served.endpoint.connections == 2)
+        staying = [socket for socket in sockets if socket.socket.state is State.OPEN]
+        assert len(staying) == 2
+        for socket in staying:
+            await socket.subscribe("1", HELLO)
+            assert (await socket.hear())["payload"] == {"data": {"hello": "hello you"}}
+
+
+async def test_who_answers_no_ping_is_cut_off(talk, logs):
+    """Without a word that would make clients give up, and whether or not anybody reads; nothing of them stays."""
+    async with toy.serve(ws=Line, ws_ping_interval=0.1, ws_ping_timeout=0.1) as served, talk(served) as socket:
+        await open_stream(socket, "1")
+        socket.socket.transport.pause_reading()
+        await toy.until(lambda: served.toy.streams == served.endpoint.connections == 0)
+        socket.socket.transport.resume_reading()
+        assert (await socket.closed())[0] == 1006
 
 
 BUSY = ["subscription { forever }", "subscription { again: forever }", "{ never }"]

@@ -305,12 +305,12 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serve(settings: Settings | None = None, toy: Toy | None = None) -> AsyncIterator[Served]:
+async def serve(settings: Settings | None = None, toy: Toy | None = None, **given: Any) -> AsyncIterator[Served]:
     """The toy at /graphql on a free port, until the block ends."""
     toy = toy or Toy()
     served = endpoint(toy, settings)
     app = Starlette(routes=[Route("/graphql", served), WebSocketRoute("/graphql", served)])
-    config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, ws_max_size=256 << 10)
+    config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, ws_max_size=256 << 10, **given)
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
