@@ -1,16 +1,19 @@
 """The connection to Postgres: one pool, short sessions, and one sentence when it cannot be reached or is busy."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
 import structlog
-from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.errors import Unavailable
 
@@ -18,6 +21,8 @@ CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 10
 POOL_WAIT_SECONDS = 5  # shorter than a query may last, so that the caller learns what it waited for
 CONNECTION_LIFE_SECONDS = 1800
+IDLE_SECONDS = 1.0
+USED_AT = "used_at"  # in what the pool notes of a connection
 UNREACHABLE = ("08", "53300", "57P")  # no connection, none left, and a server that starts or stops
 BUSY = ("57014", "55P03", "40P01", "40001")  # too slow, a lock that others hold, a ring of locks, and who came second
 
@@ -43,7 +48,6 @@ class Database:
             pool_size=connections,
             max_overflow=0,
             pool_timeout=POOL_WAIT_SECONDS,
-            pool_pre_ping=True,
             hide_parameters=True,  # what people write does not belong into error messages and logs
             pool_recycle=CONNECTION_LIFE_SECONDS,
             connect_args={
@@ -57,6 +61,7 @@ class Database:
                 },
             },
         )
+        _check_the_idle(self.engine)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
         self.background = asyncio.Semaphore(max(1, connections // 2))  # streams leave the other half to requests
         self._told: list[Callable[[Mapping[Any, Any]], None]] = []
@@ -97,6 +102,33 @@ class Database:
 
     async def close(self) -> None:
         await self.engine.dispose()
+
+
+def _check_the_idle(engine: AsyncEngine) -> None:
+    """A connection that was used a moment ago is asked nothing but whether its socket is open; another one answers a
+    ping before it is used again.
+    """
+
+    @event.listens_for(engine.sync_engine, "checkin")
+    def note(_: object, record: ConnectionPoolEntry) -> None:
+        record.info[USED_AT] = time.monotonic()
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def check(connection: DBAPIConnection, record: ConnectionPoolEntry, _: object) -> None:
+        used_at = record.info.get(USED_AT)
+        if used_at is None:
+            return
+        idle = time.monotonic() - used_at > IDLE_SECONDS
+        if connection.driver_connection.is_closed() or (idle and not _answers(engine, connection)):
+            raise InvalidatePoolError
+
+
+def _answers(engine: AsyncEngine, connection: DBAPIConnection) -> bool:
+    dialect = engine.sync_engine.dialect
+    try:
+        return dialect.do_ping(connection)
+    except dialect.loaded_dbapi.Error:
+        return False
 
 
 class _reachable:  # noqa: N801 - reads as the phrase `with _reachable()`

@@ -32,6 +32,12 @@ class BadUserInput(RequestError):
     code = "BAD_USER_INPUT"
 
 
+class RateLimited(RequestError):
+    """The caller asks for too much at once, or too often; `retryAfter` says in how many seconds to come back."""
+
+    code = "RATE_LIMITED"
+
+
 class Unavailable(RequestError):
     """What the answer needs is away for a moment; the same request may succeed soon."""
 

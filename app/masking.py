@@ -90,13 +90,15 @@ class Mask:
             for place, text in _texts(value, given):
                 lane = place if place in strands or len(strands) < LANES else ()
                 if lane not in strands:
-                    strands[lane] = Strand(before.get(_name_of(lane), ""))
+                    strands[lane] = Strand(before.get(_name_of(lane), "") if before else "")
                 strands[lane].add(text)
                 order.append(lane)
         return strands, order
 
     def _opened(self, opened: Mapping[Lane, str], begun: Begun) -> Begun:
         """What is open in these lanes now, and still in those that were not heard of; the newest last."""
+        if not begun and not any(opened.values()):
+            return ()
         now = {_name_of(lane): text for lane, text in opened.items()}
         told = [[lane, name, length] for lane, name, length in begun if lane not in now]
         for lane, text in now.items():

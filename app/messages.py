@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import structlog
-from sqlalchemy import ColumnElement, Select, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app import clock, ids, paging, sandboxes, transactions
@@ -101,6 +101,11 @@ async def pending(tx: Transaction, sandbox_id: UUID) -> Sequence[Message]:
     if any(message.status is QUEUED for message in waiting):
         await _move(tx.session, SENT, Message.id.in_([message.id for message in waiting]))
     return waiting
+
+
+def wait_for(sandbox_id: ColumnElement[UUID]) -> ColumnElement[bool]:
+    """Whether `pending` has something to say."""
+    return exists().where(*_unheard(sandbox_id))
 
 
 async def acknowledge(tx: Transaction, sandbox_id: UUID, message_ids: Sequence[UUID], turn: int | None) -> None:
@@ -209,16 +214,17 @@ async def _insert(
 
 
 async def _waiting(session: AsyncSession, sandbox_id: UUID) -> Sequence[Message]:
-    found = await session.scalars(
-        select(Message)
-        .where(
-            Message.sandbox_id == sandbox_id,
-            Message.status.in_(WAITING),
-            or_(Message.expires_at.is_(None), Message.expires_at > clock.now()),
-        )
-        .order_by(Message.id)
-    )
+    found = await session.scalars(select(Message).where(*_unheard(sandbox_id)).order_by(Message.id))
     return found.all()
+
+
+def _unheard(sandbox_id: UUID | ColumnElement[UUID]) -> Sequence[ColumnElement[bool]]:
+    columns = Message.__table__.c
+    return (
+        columns.sandbox_id == sandbox_id,
+        or_(*(columns.status == status for status in WAITING)),
+        or_(columns.expires_at.is_(None), columns.expires_at > clock.now()),
+    )
 
 
 async def _move(

@@ -58,6 +58,7 @@ class Sieve(Generic[AnyStr]):
         self._needles: Sequence[Needle[AnyStr]] = list(needles)
         self._mark: AnyStr = mark
         self._border: AnyStr = border  # what no secret has
+        self._chars: set[AnyStr] = {one.whole[at : at + 1] for one in self._needles for at in range(len(one.whole))}
         self._longest = max((len(one.whole) for one in self._needles), default=0)
 
     def sift(self, strands: Sequence[Strand[AnyStr]]) -> Iterator[Sifted[AnyStr]]:
@@ -68,7 +69,8 @@ class Sieve(Generic[AnyStr]):
         wholes = self._wholes(joined)
         cut = self._cut([text for strand in strands for text in strand.bare])
         for strand, text in zip(strands, joined, strict=True):
-            opened = [(_opened(text, needle.whole), needle) for needle in self._needles]
+            may_go_on = text[-1:] in self._chars
+            opened = [(_opened(text, needle.whole), needle) for needle in self._needles] if may_go_on else []
             spans = [span for whole in wholes for span in _places(text, whole)]
             spans += [(len(text) - length, len(text)) for length, needle in opened if length >= needle.head]
             spans += _edges(strand, cut) if cut else ()

@@ -7,17 +7,44 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert, select
+import orjson
+from sqlalchemy import insert, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import clock, ids, streams
+from app import ids, streams
 from app.auth import Principal
 from app.bus import Bus
 from app.db import Database
 from app.enums import EventSource, SandboxEventType
-from app.models import Activity, AuditEntry, Event
+from app.models import Activity, AuditEntry
+from app.streams import End
 
 WORK = "work"  # rung after every change of a project: a task may be due
+EVENT_BYTES = 200  # of an event's row beside its payload, about
+
+# All rows at once, as one array for each column; and what the worker reported of them its sandbox has taken.
+# Without an effect when the stream ends somewhere else by now.
+_ADD_EVENTS = text("""
+    WITH advanced AS (
+        UPDATE streams
+        SET last_seq = :last_seq, digest = :digest, size_bytes = size_bytes + CAST(:added_bytes AS bigint)
+        WHERE id = :stream_id AND last_seq = :last_seq_before AND digest = :digest_before
+        RETURNING id
+    ), accepted AS (
+        UPDATE sandboxes SET accepted_through = :accepted_through, begun_secrets = CAST(:begun_secrets AS jsonb)
+        FROM advanced
+        WHERE sandboxes.id = advanced.id AND sandboxes.accepted_through < :accepted_through
+    )
+    INSERT INTO events (stream_id, seq, id, type, source, turn, payload, occurred_at, producer_seq, hash)
+    SELECT
+        advanced.id, CAST(:last_seq_before AS bigint) + given.place, given.id, given.type, given.source, given.turn,
+        CAST(given.payload AS jsonb), coalesce(given.occurred_at, omoi_now()), given.producer_seq, given.hash
+    FROM advanced, unnest(
+        CAST(:id AS uuid[]), CAST(:type AS text[]), CAST(:source AS text[]), CAST(:turn AS integer[]),
+        CAST(:payload AS text[]), CAST(:occurred_at AS timestamptz[]), CAST(:producer_seq AS bigint[]),
+        CAST(:hash AS bytea[])
+    ) WITH ORDINALITY AS given (id, type, source, turn, payload, occurred_at, producer_seq, hash, place)
+""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +79,8 @@ class Transaction:
     request_id: str
     changes: list[Change] = field(default_factory=list)
     happenings: dict[UUID, list[Happening]] = field(default_factory=dict)
+    ends: dict[UUID, End] = field(default_factory=dict)  # of streams, as far as they were read already
+    begun_secrets: dict[UUID, Any] = field(default_factory=dict)  # what a worker's next texts may go on with
     rings: set[str] = field(default_factory=set)
 
     def record(self, verb: str, object_id: UUID, summary: str, *, project_id: UUID | None) -> None:
@@ -118,8 +147,7 @@ async def _write_audit(transaction: Transaction) -> None:
 
 async def _write_feed(transaction: Transaction, project_id: UUID) -> int:
     """The stream's row is the last lock that a transaction takes, so that no two can wait for each other here."""
-    stream = await streams.lock(transaction.session, project_id)
-    entries = [
+    entries: list[dict[str, Any]] = [
         {
             "id": ids.new(),
             "verb": change.verb,
@@ -132,30 +160,53 @@ async def _write_feed(transaction: Transaction, project_id: UUID) -> int:
         for change in transaction.changes
         if change.project_id == project_id
     ]
-    seqs = await streams.advance(transaction.session, stream, entries)
-    rows = [{"stream_id": project_id, "seq": seq, **entry} for seq, entry in zip(seqs, entries, strict=True)]
+    size = sum(len(orjson.dumps(entry, default=str)) for entry in entries)
+    before = await streams.lock(transaction.session, project_id)
+    end = before.after("activity", [entry["id"] for entry in entries])
+    await streams.advance(transaction.session, project_id, end, added_bytes=size)
+    rows = [{"stream_id": project_id, "seq": seq, **entry} for seq, entry in enumerate(entries, before.last_seq + 1)]
     await transaction.session.execute(insert(Activity), rows)
-    return seqs[-1]
+    return end.last_seq
 
 
 async def _write_events(transaction: Transaction, sandbox_id: UUID) -> int:
-    happenings = transaction.happenings[sandbox_id]
-    stream = await streams.lock(transaction.session, sandbox_id)
-    now = await transaction.session.scalar(select(clock.now()))
-    entries = [
-        {
-            "id": ids.new(),
-            "type": happening.type,
-            "source": happening.source,
-            "turn": happening.turn,
-            "payload": happening.payload,
-            "occurred_at": happening.occurred_at or now,
-            "producer_seq": happening.producer_seq,
-            "hash": happening.hash,
-        }
-        for happening in happenings
-    ]
-    seqs = await streams.advance(transaction.session, stream, entries)
-    rows = [{"stream_id": sandbox_id, "seq": seq, **entry} for seq, entry in zip(seqs, entries, strict=True)]
-    await transaction.session.execute(insert(Event), rows)
-    return seqs[-1]
+    """Where the stream ends was read before, or is read now; in between hardly anybody adds to it."""
+    rows = _rows(transaction.happenings[sandbox_id])
+    begun = transaction.begun_secrets.get(sandbox_id)
+    rows["begun_secrets"] = orjson.dumps(begun).decode() if begun else None
+    before = transaction.ends.get(sandbox_id)
+    seq = await _add_events(transaction.session, sandbox_id, before, rows) if before else None
+    if seq is None:
+        before = await streams.lock(transaction.session, sandbox_id)
+        seq = await _add_events(transaction.session, sandbox_id, before, rows)
+    assert seq is not None
+    return seq
+
+
+def _rows(happenings: Sequence[Happening]) -> dict[str, Any]:
+    return {
+        "id": [ids.new() for _ in happenings],
+        "type": [happening.type.value for happening in happenings],
+        "source": [happening.source.value for happening in happenings],
+        "turn": [happening.turn for happening in happenings],
+        "payload": [orjson.dumps(happening.payload).decode() for happening in happenings],
+        "occurred_at": [happening.occurred_at for happening in happenings],
+        "producer_seq": [happening.producer_seq for happening in happenings],
+        "hash": [happening.hash for happening in happenings],
+    }
+
+
+async def _add_events(session: AsyncSession, stream_id: UUID, before: End, rows: Mapping[str, Any]) -> int | None:
+    """The last one's seq; None where the stream did not end there."""
+    end = before.after("event", rows["id"])
+    given = {
+        "stream_id": stream_id,
+        "last_seq": end.last_seq,
+        "digest": end.digest,
+        "last_seq_before": before.last_seq,
+        "digest_before": before.digest,
+        "accepted_through": max(filter(None, rows["producer_seq"]), default=0),
+        "added_bytes": sum(map(len, rows["payload"])) + EVENT_BYTES * len(rows["id"]),
+    }
+    added = await session.execute(_ADD_EVENTS, {**given, **rows})
+    return end.last_seq if added.rowcount else None  # type: ignore[attr-defined]

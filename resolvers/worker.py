@@ -16,14 +16,16 @@ Given = dict[str, Any]
 
 
 async def report(tx: Transaction, given: Given, *, services: Services) -> Given:
-    sandbox_id = tx.principal.id
+    sandbox_id, batch = tx.principal.id, events.read(given["events"])
+    services.quotas.admit(sandbox_id, events=len(batch.events), size_bytes=batch.size_bytes)
     mask = await services.masks.of(tx.session, sandbox_id)
     beats = given.get("heartbeat") is not False
-    reported = await events.report(tx, sandbox_id, given["events"], heartbeat=beats, mask=mask)
+    most = services.settings.sandbox_stream_bytes
+    reported = await events.report(tx, sandbox_id, batch, heartbeat=beats, mask=mask, most_bytes=most)
     return {
         "accepted": reported.accepted_through,
         "desired": reported.desired,
-        "pending_messages": await messages.pending(tx, sandbox_id),
+        "pending_messages": await messages.pending(tx, sandbox_id) if reported.spoken_to else [],
         "errors": reported.errors,
     }
 

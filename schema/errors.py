@@ -23,10 +23,6 @@ class CostExceeded(RequestError):
     code = "COST_EXCEEDED"
 
 
-class RateLimited(RequestError):
-    code = "RATE_LIMITED"
-
-
 class PersistedQueryNotFound(RequestError):
     code = "PERSISTED_QUERY_NOT_FOUND"
 

@@ -7,7 +7,7 @@ import strawberry
 from app import auth
 from app.enums import DesiredState, EventSource, FailureCode, GitOperation, SandboxEventType
 from resolvers import worker as resolve
-from schema.fields import described, field, mutation, subscription
+from schema.fields import described, field, mutation, plain, subscription
 from schema.messages import Message
 from schema.payloads import ERRORS, UserError
 from schema.rules import reached
@@ -17,6 +17,7 @@ described(DesiredState, "What a worker shall do.")
 described(GitOperation, "What a git credential is for.")
 
 
+@plain
 @strawberry.input(description="One event, as a worker reports it.")
 class ReportedEvent:
     producer_seq: int = strawberry.field(
@@ -27,8 +28,8 @@ class ReportedEvent:
     turn: int | None = strawberry.field(default=strawberry.UNSET, description="The agent's turn; null outside of one.")
     occurred_at: datetime = strawberry.field(description="When it happened.")
     payload: JSON = strawberry.field(
-        description="An object; text that is too large for a batch is uploaded first (PUT /blobs/{sha256}) and named "
-        '{"blob": "<sha256>"} in its place.'
+        description="An object of 256 KiB at most; text that is too large for it is uploaded first "
+        '(PUT /blobs/{sha256}) and named {"blob": "<sha256>"} in its place.'
     )
 
 
@@ -95,7 +96,8 @@ class ReportEventsPayload:
     accepted_through = field(
         resolve.accepted_through,
         int,
-        "Every event up to and including this producerSeq is stored; the next follows it.",
+        "Every event up to and including this producerSeq was taken: it is stored, or `errors` says that it is left "
+        "out for good. The next follows it.",
     )
     desired_state = field(resolve.desired_state, DesiredState, DESIRED)
     pending_messages: list[Message] = strawberry.field(

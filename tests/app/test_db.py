@@ -107,7 +107,7 @@ async def test_those_who_wait_in_a_ring(db):
 
 
 END_OTHERS = """
-    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
     WHERE pid <> pg_backend_pid() AND datname = current_database()
 """
 
@@ -143,14 +143,32 @@ async def test_what_was_read_counts(db, another):
     assert await run(db, "SELECT 1") == 1
 
 
+async def driver(session):
+    return (await (await session.connection()).get_raw_connection()).driver_connection
+
+
 async def test_connection_lost_in_the_pool_is_replaced(db, another):
     """Who finds all connections of the pool dead gets a new one, and notices nothing."""
     async with db.reading() as one, db.reading() as two:
-        await one.execute(text("SELECT 1"))
-        await two.execute(text("SELECT 1"))
+        lost = [await driver(one), await driver(two)]
     await run(another, END_OTHERS)
+    await until(lambda: all(connection.is_closed() for connection in lost))
     for _ in range(3):
         assert await run(db, "SELECT 1") == 1
+
+
+async def test_connection_that_was_idle_is_asked_first(db, monkeypatch):
+    """Nothing may have told this side that the other one is gone; who was heard a moment ago is not asked."""
+    asked, dialect = [], db.engine.sync_engine.dialect
+    ping = dialect.do_ping
+    monkeypatch.setattr(dialect, "do_ping", lambda connection: asked.append(connection) or ping(connection))
+    for _ in range(3):
+        assert await run(db, "SELECT 1") == 1
+    assert asked == []
+    monkeypatch.setattr("app.db.IDLE_SECONDS", -1.0)
+    for _ in range(3):
+        assert await run(db, "SELECT 1") == 1
+    assert len(asked) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """What workers report: taken once, in order and without a hole, however often and from wherever it is sent."""
 
 import asyncio
+import hashlib
 from datetime import UTC, datetime
 
+import orjson
 import pytest
 from sqlalchemy import select
 
-from app import events
+from app import events, ids, streams
 from app.enums import EventSource, SandboxEventType
 from app.errors import InvalidInput, Unauthenticated
 from app.masking import Mask
@@ -40,7 +42,7 @@ def report(world, box):
 
     async def reported(*batch, heartbeat=True):
         async with begin(world) as tx:
-            taken = await events.report(tx, box.id, batch, heartbeat=heartbeat, mask=Mask(()))
+            taken = await events.report(tx, box.id, events.read(batch), heartbeat=heartbeat, mask=Mask(()))
         return taken.accepted_through, [error.message for error in taken.errors]
 
     return reported
@@ -218,6 +220,33 @@ async def test_eight_senders_leave_no_hole(world, box, report, stored):
     assert stream.last_seq == 40 + 10 + 2  # and PROVISIONING and RUNNING
 
 
+async def test_events_of_the_servers_own_in_the_middle(world, box, report, stored):
+    """What is added to the stream between the look at its end and the commit is counted: no hole, and a true digest."""
+    await report(event(1))
+    async with begin(world) as tx:
+        await events.report(tx, box.id, events.read([event(2), event(3)]), heartbeat=True, mask=Mask(()))
+        async with begin(world) as other:
+            other.emit(box.id, SandboxEventType.LOG, {"text": "in the middle"})
+    assert await stored() == [(1, "Working."), (2, "Working."), (3, "Working.")]
+    async with world.server.db.reading() as session:
+        rows = (await session.scalars(select(Event).where(Event.stream_id == box.id).order_by(Event.seq))).all()
+        stream = await session.get_one(Stream, box.id)
+    assert [row.seq for row in rows] == list(range(1, stream.last_seq + 1))
+    assert rows[-3].payload["text"] == "in the middle"
+    assert stream.digest == streams.chained(bytes(32), (ids.encode("event", row.id) for row in rows))
+
+
+@pytest.mark.parametrize("payload", [{"b": "ü", "a": [1, 2.5, None]}, {"a\0": "\ud800", "n": 1 << 70}, "text", [1]])
+async def test_hashes_stay_what_they_are(world, box, report, payload):
+    """By them what an earlier release took is known again: type, source, turn, moment and payload, keys in order."""
+    given = event(1, payload=payload, turn=3, source=EventSource.WORKER)
+    assert await report(given) == (1, [])
+    told = [given["type"], given["source"], given["turn"], given["occurred_at"], events.storable(payload)]
+    async with world.server.db.reading() as session:
+        [hashed] = await session.scalars(select(Event.hash).where(Event.stream_id == box.id, Event.producer_seq == 1))
+    assert hashed == hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).digest()
+
+
 async def test_waiting_and_going_on(box, report):
     """An agent that waits for a message is WAITING until something else happens."""
     await report(event(1))
@@ -232,7 +261,7 @@ async def test_secrets_are_not_stored(world, box, stored):
     secret = "s3cret-enough-to-be-told"
     for _ in range(2):
         async with begin(world) as tx:
-            mask = Mask([secret])
-            taken = await events.report(tx, box.id, [event(1, f"It is {secret}.")], heartbeat=True, mask=mask)
+            batch, mask = events.read([event(1, f"It is {secret}.")]), Mask([secret])
+            taken = await events.report(tx, box.id, batch, heartbeat=True, mask=mask)
         assert taken.errors == []
     assert await stored() == [(1, "It is •••.")]

@@ -39,7 +39,7 @@ def said(world):
         sandbox = await only(world)
         batch = [event(sandbox.accepted_through + n, kind) for n, kind in enumerate(kinds, 1)]
         async with begin(world) as tx:
-            return await events.report(tx, sandbox.id, batch, heartbeat=True, mask=Mask(()))
+            return await events.report(tx, sandbox.id, events.read(batch), heartbeat=True, mask=Mask(()))
 
     return report
 

@@ -81,7 +81,7 @@ async def test_a_heartbeat_in_between_wins(world, site, outside, started, later)
 
     async def beat(name):
         async with begin(world) as tx:
-            await events.report(tx, sandbox.id, [], heartbeat=True, mask=Mask(()))
+            await events.report(tx, sandbox.id, events.read([]), heartbeat=True, mask=Mask(()))
 
     outside.on_get = beat
     with later("2 minutes"):

@@ -5,6 +5,7 @@ from sqlalchemy import text
 
 from app import ids
 from tests import world as w
+from tests.schema import boxes
 
 TASK = """id title failure { message } ticket { number } dependsOn { id title }
   waitingFor { code message blocker { id } }"""
@@ -106,3 +107,20 @@ async def test_a_hundred_objects_cost_what_two_cost(ada, apollo, grow, statement
 
     assert [node["id"] for node in found["nodes"]] == tickets + tasks
     assert of_many == of_two <= 6
+
+
+REPORT = "mutation($input: ReportEventsInput!) { reportEvents(input: $input) { acceptedThrough errors { message } } }"
+
+
+async def test_a_report_costs_two_statements(ada, apollo, statements):
+    """However many events it has: its sandbox is heard, so that its lease goes on, and all rows are added at once.
+
+    Who it is, and what is to be masked, is remembered for a second or two, and not counted here.
+    """
+    box = await boxes.running(ada, apollo)
+    for count in (1, 100):
+        events = [box.event("LOG", {"text": "x"}) for _ in range(count)]
+        with statements() as made:
+            answer = await box(REPORT, input={"events": events})
+        assert answer.data == {"reportEvents": {"acceptedThrough": box.reported, "errors": []}}
+        assert [one.split()[0] for one in made if not one.startswith("SELECT")] == ["UPDATE", "WITH"]
