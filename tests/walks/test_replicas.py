@@ -1,10 +1,12 @@
 """Several replicas on one Postgres and one Redis are one server to their users."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
 from app.settings import Settings
+from tests.schema import boxes
 from tests.servers import until, valkey
 from tests.world import Account, World, project, ticket
 
@@ -100,6 +102,70 @@ async def test_frozen_redis_blocks_nobody(database_url, tmp_path, redis):
         finally:
             redis.thaw()
         await until(lambda: health_is(there, "OK"))
+
+
+FOLLOW = "subscription($id: ID!) { sandboxEvents(sandboxId: $id) { events { seq } } }"
+
+
+@contextlib.asynccontextmanager
+async def without_redis(ada, settings):
+    """A third server on the same database, which nobody ever rings."""
+    given = replace(settings, redis_url=None, stream_poll_seconds=0.2)
+    async with World(given, ada.world.database_url).running() as world:
+        yield Account(world, ada.user, ada.token)
+
+
+@contextlib.asynccontextmanager
+async def followed(accounts, sandbox_id):
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(one.following(FOLLOW, id=sandbox_id)) for one in accounts]
+
+
+async def everywhere(following, seq):
+    """Each of them hears everything up to there, once and in order."""
+    for events in following:
+        events.seen = getattr(events, "seen", [])
+        while len(events.seen) < seq:
+            events.seen += [event["seq"] for event in (await events.next())["events"]]
+        assert events.seen == list(range(1, seq + 1))
+
+
+async def test_reports_are_seen_through_every_replica(database_url, tmp_path, redis, monkeypatch):
+    """Also through one without Redis, and while Redis answers nobody: no report waits for it, and nothing is lost."""
+    async with (
+        replicas(database_url, tmp_path, redis, poll_seconds=0.2) as (here, there),
+        without_redis(here, here.world.settings) as alone,
+    ):
+        box = await boxes.running(here, await project(here))
+        async with followed([here, there, alone], box.id) as following:
+            await box.did("LOG")
+            await everywhere(following, 3)
+            with monkeypatch.context() as patch:
+                patch.setattr("app.bus.PUBLISH_SECONDS", NEVER)  # who waited for it would wait for ever
+                redis.freeze()
+                for _ in range(20):
+                    await box.did("LOG")
+                await everywhere(following, 23)
+            assert await health_is(there, "DEGRADED")
+            assert await health_is(alone, "OK")
+            redis.thaw()
+            await until(lambda: health_is(there, "OK"))
+            await box.did("LOG")
+            await everywhere(following, 24)
+
+
+async def test_what_redis_did_not_carry_is_read_when_it_is_back(database_url, tmp_path, redis):
+    """The gap itself is heard of: nobody polls here, and nothing further happens."""
+    async with replicas(database_url, tmp_path, redis, poll_seconds=NEVER) as (here, there):
+        box = await boxes.running(here, await project(here))
+        async with followed([there], box.id) as following:
+            await everywhere(following, 2)
+            await redis.kill()
+            await until(lambda: not there.world.server.bus.backend.connected)
+            await box.did("LOG")
+            await until(lambda: not here.world.server.bus._waiting)
+            await redis.start()
+            await everywhere(following, 3)
 
 
 async def test_start_without_redis(database_url, tmp_path):
