@@ -6,8 +6,7 @@ import multiprocessing
 import time
 from dataclasses import dataclass
 
-import psutil
-
+from benchmarks import processes
 from benchmarks.processes import Measured
 
 CONNECTIONS = 32
@@ -53,9 +52,7 @@ def _run(port: int, request: bytes, seconds: float) -> int:
 
 
 def _client(port: int, request: bytes, seconds: float) -> int:
-    process = psutil.Process()
-    if hasattr(process, "cpu_affinity"):
-        process.cpu_affinity([psutil.cpu_count() - 1])
+    processes.step_aside()
     return asyncio.run(_all(port, request, seconds))
 
 
