@@ -108,6 +108,7 @@ async def _hear(tx: Transaction, sandbox_id: UUID, *, beats: bool, works: bool) 
         status = await tx.session.scalar(select(Sandbox.status).where(Sandbox.id == sandbox_id))
         if status in STARTING:
             await attempts.begin(tx, sandbox_id)
+        if status in (*STARTING, *GOING):  # another first report may have let it begin in this moment
             heard = (await tx.session.execute(hearing, given)).one_or_none()
     if heard is None:
         raise Unauthenticated("This attempt has ended.")

@@ -265,3 +265,18 @@ async def test_secrets_are_not_stored(world, box, stored):
             taken = await events.report(tx, box.id, batch, heartbeat=True, mask=mask)
         assert taken.errors == []
     assert await stored() == [(1, "It is •••.")]
+
+
+async def test_two_first_signs_of_life_are_both_heard(world, box, report):
+    """One lets the attempt begin while the other has found it not begun: neither is told that it has ended."""
+    async with begin(world) as tx:
+        read = tx.session.scalar
+
+        async def read_late(*given):
+            tx.session.scalar = read
+            assert await report() == (0, [])
+            return await read(*given)
+
+        tx.session.scalar = read_late
+        taken = await events.report(tx, box.id, events.read([event(1)]), heartbeat=True, mask=Mask(()))
+    assert taken.accepted_through == 1
