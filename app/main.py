@@ -77,8 +77,15 @@ class Server:
             poll_seconds=settings.stream_poll_seconds,
         )
         self.rights = Rights(self.db, self.bus)
-        origins = _origins(settings, address)
-        metrics = Metrics()
+        self.gateway = Gateway(
+            Upstream.of(settings, stand_in=scripted_model),
+            db=self.db,
+            bus=self.bus,
+            keys=self.keys,
+            authenticate=self.gate.authenticate,
+            allow_unisolated=settings.allow_unisolated,
+        )
+        origins, metrics = _origins(settings, address), Metrics()
         self.endpoint = Endpoint(
             schema.build(),
             settings=settings,
@@ -88,33 +95,27 @@ class Server:
             origins=origins,
             observe=metrics.observe,
         )
-        https = address.startswith("https://")
-        self.gateway = Gateway(
-            Upstream.of(settings, stand_in=scripted_model),
-            db=self.db,
-            bus=self.bus,
-            keys=self.keys,
-            authenticate=self.gate.authenticate,
-            allow_unisolated=settings.allow_unisolated,
-        )
-        git_door = Door(settings, self.db, self.gate.authenticate)
-        worker_door = WorkerDoor(self.db, self.masks, self.gate.authenticate)
-        sign_in = web.SignIn(self.db, self.bus, origins=origins, https=https)
         self._probes = web.Probes(self.db, self.bus, metrics, connections=lambda: self.endpoint.connections)
-        pages = Starlette(
+        https = address.startswith("https://")
+        sign_in = web.SignIn(self.db, self.bus, origins=origins, https=https)
+        # Around all of Starlette, whose own last resort is outside of its middleware.
+        self.app: ASGIApp = Edge(self._doors(sign_in), metrics=metrics, access_log=settings.access_log, https=https)
+
+    def _doors(self, sign_in: web.SignIn) -> Starlette:
+        """Everything that answers, by its path."""
+        settings, authenticate = self.settings, self.gate.authenticate
+        return Starlette(
             routes=[
                 Route(API, self.endpoint),
                 WebSocketRoute(API, self.endpoint),
-                *worker_door.routes(),
+                *WorkerDoor(self.db, self.masks, authenticate).routes(),
                 Route(f"{MODEL}/{{path:path}}", self.gateway),
-                Route(f"{git.DOOR}/{{path:path}}", git_door),
+                Route(f"{git.DOOR}/{{path:path}}", Door(settings, self.db, authenticate)),
                 *web.routes(sign_in, self._probes, production=settings.production),
             ],
             middleware=_cross_origin(settings),
             lifespan=self._lifespan,
         )
-        # Around all of Starlette, whose own last resort is outside of its middleware.
-        self.app: ASGIApp = Edge(pages, metrics=metrics, access_log=settings.access_log, https=https)
 
     def drain(self) -> float:
         """From now on: not ready, no new work, and whoever watches is sent to another replica, which takes so long."""
