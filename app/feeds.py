@@ -78,6 +78,10 @@ class Ear:
         self._waiting: asyncio.Future[None] | None = None
         self.ended: AppError | None = None  # why they may hear no more
 
+    @property
+    def waits(self) -> bool:
+        return self._waiting is not None and not self._waiting.done()
+
     def end(self, why: AppError) -> None:
         self.ended = why
         self.wake()

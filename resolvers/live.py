@@ -1,7 +1,7 @@
 """What a subscription to a stream resolves to: which part of it, from where on, and how a batch of it is told."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -26,15 +26,13 @@ class Live:
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._alone()
 
-    @contextmanager
-    def listening(self) -> Iterator[Ear]:
-        """An ear that hears of the end of the right to listen."""
-        ear = Ear()
-        with self.rights.needed(self.reader, self.source.project_id, ear):
-            yield ear
+    def listening(self, ear: Ear) -> AbstractContextManager[None]:
+        """Meanwhile this ear hears of the end of the right to listen."""
+        return self.rights.needed(self.reader, self.source.project_id, ear)
 
     async def _alone(self) -> AsyncGenerator[Any]:
-        with self.listening() as ear:
+        ear = Ear()
+        with self.listening(ear):
             async with aclosing(readers.follow(self.feeds, self.source, self.after, ear)) as batches:
                 async for batch in batches:
                     yield self.tell(batch)

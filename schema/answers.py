@@ -18,7 +18,7 @@ from resolvers.live import Live
 from schema import documents, wire
 from schema.errors import Refused, Whose, entries, present
 from schema.execution import Context, Documents, Execution, Operation
-from schema.hub import Hub, Room
+from schema.hub import Hub, Offer, Room
 from schema.wire import Answer
 
 MakeContext = Callable[..., Any]
@@ -71,6 +71,10 @@ def _object(payload: dict[str, Any], key: str) -> dict[str, Any] | None:
     raise BadUserInput(f"`{key}` must be an object.")
 
 
+def _never(_answer: Answer) -> bool:
+    return False
+
+
 class Answers:
     def __init__(
         self, schema: strawberry.Schema, settings: Settings, make_context: MakeContext, observe: Observe | None
@@ -104,15 +108,20 @@ class Answers:
             self._observed(operation, outcome, started)
         return answer
 
-    async def stream(self, operation: Operation, request: Request, caller: Caller) -> AsyncGenerator[Answer, None]:
-        """Execute a subscription. It ends when its source does, or with one last answer that says what went wrong."""
+    async def stream(
+        self, operation: Operation, request: Request, caller: Caller, offer: Offer = _never
+    ) -> AsyncGenerator[Answer, None]:
+        """Execute a subscription. It ends when its source does, or with one last answer that says what went wrong.
+
+        While nothing is on its way to the client, answers may be offered; what was sent so is not yielded.
+        """
         started = time.perf_counter() if self._observe else 0.0
         whose = Whose(caller.request_id, operation.name, operation.sha256)
         outcome = "ok"
         try:
             source = await self._execution.open(operation, request.variables, self._context(caller))
             if operation.shared and isinstance(source, Live):
-                following = self._together(source, operation, request, caller)
+                following = self._together(source, operation, request, caller, offer)
             else:
                 following = self._alone(source, operation, request, caller)
             async with aclosing(following) as answers:
@@ -126,13 +135,13 @@ class Answers:
                 self._observed(operation, outcome, started)
 
     def _together(
-        self, source: Live, operation: Operation, request: Request, caller: Caller
+        self, source: Live, operation: Operation, request: Request, caller: Caller, offer: Offer
     ) -> AsyncGenerator[Answer, None]:
         """What is told is the same for all who ask this, so that it is made in the name of nobody."""
         given = {name: value for name, value in (request.variables or {}).items() if name != operation.cursor_variable}
         document = (operation.sha256, operation.name, wire.encode(sorted(given.items())))
         anybody = Caller(auth.NOBODY, caller.request_id)
-        return self._hub.follow(source, document, partial(self._event, operation, request, anybody))
+        return self._hub.follow(source, document, partial(self._event, operation, request, anybody), offer)
 
     async def _alone(
         self, source: AsyncIterable[Any], operation: Operation, request: Request, caller: Caller

@@ -19,6 +19,7 @@ from schema.wire import Answer
 log = structlog.get_logger(__name__)
 
 Execute = Callable[[Any], Awaitable[Answer]]
+Offer = Callable[[Answer], bool]  # to send it without waiting, where that can be; whether it was sent
 
 
 class SlowConsumer(RequestError):
@@ -45,6 +46,28 @@ class Frame:
     end: Cursor
 
 
+class Member(Ear):
+    """One subscriber of a group. At the live end it is offered each answer, or else woken to come for it."""
+
+    __slots__ = ("_offer", "number", "place")
+
+    def __init__(self, offer: Offer) -> None:
+        super().__init__()
+        self._offer = offer
+        self.number: int | None = None  # of the answer that comes next; None before the live end
+        self.place = Cursor("", 0)
+
+    def stand_at(self, number: int | None, place: Cursor) -> None:
+        self.number, self.place = number, place
+
+    def offer(self, number: int, frame: Frame) -> None:
+        """Only who waits has sent all that came before."""
+        if self.waits and number == self.number and self._offer(frame.answer):
+            self.stand_at(number + 1, frame.end)
+        else:
+            self.wake()
+
+
 class Group:
     """Those who follow the same source by the same document, at its live end."""
 
@@ -53,7 +76,7 @@ class Group:
         self._room = room
         self._frames: deque[Frame] = deque()  # one mailbox for all: the newest answers
         self._size = 0
-        self._ears: set[Ear] = set()
+        self._members: set[Member] = set()
         self._reader = Reader(feed, source)
         self._failed: AppError | None = None
         self.first = 0  # the number of the oldest answer that is kept
@@ -65,16 +88,22 @@ class Group:
         """The number of the answer that is to come."""
         return self.first + len(self._frames)
 
-    def frame(self, number: int) -> Frame:
-        return self._frames[number - self.first]
+    def next_of(self, member: Member) -> Answer:
+        """What a member that does not wait has not seen yet."""
+        assert member.number is not None
+        if member.number < self.first:
+            raise SlowConsumer(member.place)
+        frame = self._frames[member.number - self.first]
+        member.stand_at(member.number + 1, frame.end)
+        return frame.answer
 
-    def join(self, ear: Ear) -> None:
+    def join(self, member: Member) -> None:
         if self._failed is not None:
             raise self._failed
-        self._ears.add(ear)
+        self._members.add(member)
 
-    def leave(self, ear: Ear) -> None:
-        self._ears.discard(ear)
+    def leave(self, member: Member) -> None:
+        self._members.discard(member)
 
     async def run(self, tell: Callable[[Batch], Any], execute: Execute) -> None:
         ear = Ear()
@@ -96,11 +125,22 @@ class Group:
         if self._reader.resets or (batch is not None and batch.reset):
             self._begin()
         elif batch is not None and batch.rows:
-            answer = await execute(tell(batch))
-            self._keep(Frame(answer, batch.end))
+            frame = Frame(await execute(tell(batch)), batch.end)
+            self.place = self._reader.place
+            self._tell(frame)
+            return
         self.place = self._reader.place
-        for ear in self._ears:
-            ear.wake()
+        self._wake()
+
+    def _tell(self, frame: Frame) -> None:
+        number = self.next
+        self._keep(frame)
+        for member in self._members:
+            member.offer(number, frame)
+
+    def _wake(self) -> None:
+        for member in self._members:
+            member.wake()
 
     def _begin(self) -> None:
         """At the live end, without a past: to each member its own is told by its own reader."""
@@ -118,8 +158,8 @@ class Group:
 
     def _fail(self, why: AppError) -> None:
         self._failed = why
-        for ear in self._ears:
-            ear.end(why)
+        for member in self._members:
+            member.end(why)
 
 
 @dataclass(slots=True)
@@ -138,34 +178,34 @@ class Hub:
     def groups(self) -> int:
         return len(self._groups)
 
-    async def follow(self, live: Live, document: Hashable, execute: Execute) -> AsyncGenerator[Answer]:
+    async def follow(self, live: Live, document: Hashable, execute: Execute, offer: Offer) -> AsyncGenerator[Answer]:
         """The answers of one subscriber: its own up to the live end, and from there on those of its group.
 
         `document` names all that an answer depends on beside the source: two with the same share their answers.
+        What `offer` has sent is not given again.
         """
+        member = Member(offer)
         async with live.feeds.open(live.source) as feed:
-            with live.listening() as ear:
-                async with self._joined(feed, live, document, execute, ear) as group:
+            with live.listening(member):
+                async with self._joined(feed, live, document, execute, member) as group:
                     reader = Reader(feed, live.source)
                     await reader.begin(live.after)
                     while True:
-                        async for answer in _caught_up(group, reader, live, execute, ear):
+                        async for answer in _caught_up(group, reader, live, execute, member):
                             yield answer
-                        number, begun = group.next, group.begun
+                        begun = group.begun
+                        member.stand_at(group.next, reader.place)
                         while group.begun == begun:
-                            if number == group.next:
-                                await ear.wait()
-                            elif number < group.first:
-                                raise SlowConsumer(reader.place)
+                            if member.number == group.next:
+                                await member.wait()
                             else:
-                                frame = group.frame(number)
-                                number += 1
-                                reader.place = frame.end
-                                yield frame.answer
+                                yield group.next_of(member)
+                        reader.place = member.place
+                        member.stand_at(None, reader.place)
 
     @asynccontextmanager
     async def _joined(
-        self, feed: Feed, live: Live, document: Hashable, execute: Execute, ear: Ear
+        self, feed: Feed, live: Live, document: Hashable, execute: Execute, member: Member
     ) -> AsyncIterator[Group]:
         key = (live.source, document)
         shared = self._groups.get(key)
@@ -174,11 +214,11 @@ class Hub:
             task = asyncio.create_task(group.run(live.tell, execute), name="group")
             shared = self._groups[key] = _Open(group, task)
         shared.members += 1
-        shared.group.join(ear)
+        shared.group.join(member)
         try:
             yield shared.group
         finally:
-            shared.group.leave(ear)
+            shared.group.leave(member)
             shared.members -= 1
             if not shared.members:
                 shared.task.cancel()

@@ -1,7 +1,9 @@
 """One graphql-transport-ws connection: its handshake, its messages, and the operations that it owns until they end."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -19,6 +21,9 @@ from schema.wire import Answer
 
 PROTOCOL = "graphql-transport-ws"
 REASON_BYTES = 123  # what a close frame holds
+SEND_NOW = "omoi.send_now"  # a server's extension of ASGI: `send` sends a text at once, unless the peer lags behind
+
+SendNow = Callable[[bytes], bool]
 
 # Clients of graphql-ws give up for good on 1011 and 1009, so that neither is ever chosen here. A frame several times
 # over the limit never gets here: the server in front of us closes with 1009 then.
@@ -58,6 +63,7 @@ class Socket:
         self._headers: Headers = dict(scope["headers"])
         self._offered: list[str] = scope.get("subprotocols") or []
         self._receive, self._asgi_send = receive, send
+        self._send_now: SendNow | None = scope.get("extensions", {}).get(SEND_NOW, {}).get("send")
         self._operations: dict[str, Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # also those that the client has left and that are ending
         self._principal: Principal | None = None
@@ -218,7 +224,7 @@ class Socket:
             await self._send(head + answer.body + b"}")
             return None
         running.streams = True
-        async with aclosing(self._answers.stream(operation, request, caller)) as answers:
+        async with aclosing(self._answers.stream(operation, request, caller, partial(self._offer, head))) as answers:
             async for answer in answers:
                 if answer.errors:
                     return answer
@@ -245,6 +251,9 @@ class Socket:
 
     async def _send(self, message: bytes) -> None:
         await self._raw_send({"type": "websocket.send", "text": message.decode()})
+
+    def _offer(self, head: bytes, answer: Answer) -> bool:
+        return self._send_now is not None and not self._closed and self._send_now(b"".join((head, answer.body, b"}")))
 
     async def _raw_send(self, event: dict[str, Any]) -> None:
         if self._closed:

@@ -37,7 +37,8 @@ def decode(text: bytes | str) -> Any:
 def encode(value: Any) -> bytes:
     """Write JSON. Raises ValueError for a value that JSON cannot carry."""
     try:
-        return orjson.dumps(value)
+        # What orjson returns holds on to the four kilobytes that it began with, and answers are kept.
+        return bytes(memoryview(orjson.dumps(value)))
     except TypeError:
         return _encode_slowly(value)
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import uvicorn
 import uvloop
 from rich.console import Console
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from app import auth, installation, logs, tokens, transactions, users
 from app.cli import database
 from app.cli.database import HOLDER
+from app.cli.line import Line
 from app.db import Database
 from app.errors import CannotStart, Conflict
 from app.main import Server
@@ -32,16 +32,6 @@ ADMIN_EMAIL = "admin@localhost"
 BACKLOG = 2048
 PING_SECONDS = 20.0
 FRAME_SLACK = 4
-
-
-class Line(WebSocketsSansIOProtocol):
-    """Uvicorn's, but a peer that answers no ping is cut off, like by a network that is gone.
-
-    Its own 1011 makes clients of graphql-ws give up for good, and waits until somebody reads it.
-    """
-
-    def keepalive_timeout(self) -> None:
-        self.transport.abort()
 
 
 class Process(uvicorn.Server):

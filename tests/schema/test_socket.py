@@ -11,7 +11,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.protocol import State
 
-from app.cli.up import Line
+from app.cli.line import Line
 from app.settings import Settings
 from schema.errors import MASKED
 from tests.schema import toy

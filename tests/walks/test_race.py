@@ -59,8 +59,9 @@ class Race:
             begin = max(0, tip.seq - self.chance.choice((0, 0, 1, 5, 11, 12, 13, 40)))
             goal = tip.seq + self.chance.choice((0, 1, 2, 5))
             found = [begin]
-            async with contextlib.aclosing(self.follow(stream_id, Cursor(tip.epoch, begin))) as batches:
+            async with contextlib.aclosing(self.follow(stream_id, Cursor(tip.epoch, begin), found)) as batches:
                 async for seqs in batches:
+                    await asyncio.sleep(self.chance.choice((0, 0.02)))  # on its way, and nothing may overtake it
                     found += seqs
                     if found[-1] >= goal:
                         break
@@ -68,8 +69,8 @@ class Race:
             self.met["replayed" if begin < tip.seq else "at the tip"] += 1
             self.met["stayed"] += goal > tip.seq
 
-    async def follow(self, stream_id, after):
-        """Alone or with others, what comes as seqs."""
+    async def follow(self, stream_id, after, found):
+        """Alone or with others, what comes as seqs; some of what is offered is found without being asked for."""
         source = Source(stream_id=stream_id, project_id=stream_id, table=Activity)
         if self.chance.random() < 0.3:
             async with contextlib.aclosing(readers.follow(self.reading, source, after, Ear())) as batches:
@@ -84,7 +85,15 @@ class Race:
             rights=self.world.server.rights,
             reader=self.reader,
         )
-        async with contextlib.aclosing(self.hub.follow(live, "a document", self.execute)) as answers:
+
+        def offer(answer):
+            if self.chance.random() < 0.5:
+                return False
+            found.extend(orjson.loads(answer.body))
+            self.met["offered"] += 1
+            return True
+
+        async with contextlib.aclosing(self.hub.follow(live, "a document", self.execute, offer)) as answers:
             async for answer in answers:
                 yield orjson.loads(answer.body)
 
