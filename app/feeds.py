@@ -9,7 +9,7 @@ from uuid import UUID
 
 import orjson
 import structlog
-from sqlalchemy import Select, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app import streams
@@ -33,6 +33,15 @@ Found = TypeVar("Found")
 log = structlog.get_logger()
 
 
+def _part(table: type[Event] | type[Activity]) -> Select[Any]:
+    here = table.stream_id == bindparam("stream_id")
+    between = table.seq > bindparam("after"), table.seq <= bindparam("upto")
+    return select(table).where(here, *between).order_by(table.seq).limit(bindparam("most"))
+
+
+PARTS = {table: _part(table) for table in (Event, Activity)}  # to make them anew is a fifth of reading a small part
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One stream, or the part of it that somebody wants."""
@@ -45,12 +54,11 @@ class Source:
     def wants(self, row: Any) -> bool:
         return self.types is None or row.type in self.types
 
-    def rows(self, after: int, upto: int, limit: int) -> Select[Any]:
-        table = self.table
-        query = select(table).where(table.stream_id == self.stream_id, table.seq > after, table.seq <= upto)
-        if self.types is not None:
-            query = query.where(Event.type.in_(self.types))
-        return query.order_by(table.seq).limit(limit)
+    async def rows(self, session: AsyncSession, after: int, upto: int, limit: int) -> Sequence[Any]:
+        given = {"stream_id": self.stream_id, "after": after, "upto": upto, "most": limit}
+        if self.types is None:
+            return (await session.scalars(PARTS[self.table], given)).all()
+        return (await session.scalars(PARTS[self.table].where(Event.type.in_(self.types)), given)).all()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +211,7 @@ class Feed:
 
     async def _read_on(self) -> None:
         async def read(session: AsyncSession) -> Sequence[Any]:
-            return (await session.scalars(self._source.rows(self.tip.seq, streams.LAST, READ))).all()
+            return await self._source.rows(session, self.tip.seq, streams.LAST, READ)
 
         rows: Sequence[Any] = await self._insist(read)
         while rows:
@@ -223,7 +231,7 @@ class Feed:
 
     async def _stored(self, source: Source, after: Cursor, end: int) -> Sequence[Any]:
         async def read(session: AsyncSession) -> Sequence[Any]:
-            rows = (await session.scalars(source.rows(after.seq, end, PAGE))).all()
+            rows = await source.rows(session, after.seq, end, PAGE)
             await self._look(session)  # last: what is kept now was kept when the rows were read
             return rows
 

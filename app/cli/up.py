@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import getpass
 import logging
 import os
@@ -46,6 +47,8 @@ class Process(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            gc.collect()
+            gc.freeze()  # what is here now stays: schema, models, routes need not be looked through again and again
             await self._announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
