@@ -6,6 +6,7 @@ import json
 import socket
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import httpx
 import uvicorn
@@ -204,6 +205,14 @@ async def task(account: Account, ticket_id: str, **given: Any) -> Any:
 async def share(account: Account, project_id: str, other: Account, role: str = "MEMBER") -> None:
     """Let another account into a project."""
     await account.do("setMember", "project { id }", projectId=project_id, email=other.email, role=role)
+
+
+async def record(server: Server, project_id: UUID, *summaries: str, heard: bool = True) -> None:
+    """Entries of a project's feed, in one transaction; nobody may have heard of it, as when a ring is lost."""
+    bus = server.bus if heard else None
+    async with transactions.begin(server.db, bus, auth.SYSTEM, request_id="test") as tx:
+        for summary in summaries:
+            tx.record("project.changed", project_id, summary, project_id=project_id)
 
 
 def refusals(payload: dict[str, Any]) -> list[tuple[str, list[str] | None]]:

@@ -6,8 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 from sqlalchemy import text
 
-from app import ids, streams, transactions
-from app.auth import SYSTEM
+from app import ids, streams
 from app.db import DatabaseUnavailable
 from app.enums import SandboxEventType
 from app.errors import Forbidden, NotFound
@@ -16,6 +15,7 @@ from app.models import Activity, Event
 from app.readers import follow
 from tests.schema import boxes
 from tests.servers import until
+from tests.world import record
 
 
 @pytest.fixture
@@ -56,12 +56,6 @@ class Counting:
             raise DatabaseUnavailable
 
 
-async def write(world, stream_id, *summaries):
-    async with transactions.begin(world.server.db, world.server.bus, SYSTEM, request_id="test") as tx:
-        for summary in summaries:
-            tx.record("project.changed", stream_id, summary, project_id=stream_id)
-
-
 async def execute(world, statement):
     async with world.server.db.writing() as session:
         await session.execute(text(statement))
@@ -84,7 +78,7 @@ async def test_many_readers_cost_one_read(world, source):
         turns = db.turns
         waiting = [asyncio.create_task(seqs(reader, 2)) for reader in readers]
         await asyncio.sleep(0)
-        await write(world, source.stream_id, "two", "three")
+        await record(world.server, source.stream_id, "two", "three")
         assert await asyncio.gather(*waiting) == [[2, 3]] * 50
         assert db.turns <= turns + 2
         for reader in readers:
@@ -97,7 +91,7 @@ async def test_nothing_falls_between_reading_and_listening(world, source, readin
 
     async def keep_writing():
         for number in range(total - 1):
-            await write(world, source.stream_id, str(number))
+            await record(world.server, source.stream_id, str(number))
 
     async def reader():
         async with aclosing(follow(reading, source, None, Ear())) as batches:
@@ -119,7 +113,7 @@ async def test_what_could_not_be_handed_on_is_read_again(world, source):
         aclosing(follow(reading, source, None, Ear())) as batches,
     ):
         assert await seqs(batches, 1) == [1]
-        await write(world, source.stream_id, "met while connections were lost")
+        await record(world.server, source.stream_id, "met while connections were lost")
         assert await seqs(batches, 1) == [2]
 
 
@@ -130,8 +124,7 @@ async def test_a_lost_ring_costs_one_poll(world, source):
         aclosing(follow(reading, source, None, Ear())) as batches,
     ):
         assert await seqs(batches, 1) == [1]
-        async with transactions.begin(world.server.db, None, SYSTEM, request_id="test") as tx:
-            tx.record("project.changed", source.stream_id, "two", project_id=source.stream_id)
+        await record(world.server, source.stream_id, "two", heard=False)
         assert await seqs(batches, 1) == [2]
 
 
@@ -144,7 +137,7 @@ async def test_what_happens_within_the_window_comes_together(world, source):
         assert await seqs(batches, 1) == [1]
         following = asyncio.create_task(anext(batches))
         for number in range(3):
-            await write(world, source.stream_id, str(number))
+            await record(world.server, source.stream_id, str(number))
         assert [row.seq for row in (await following).rows] == [2, 3, 4]
 
 
@@ -155,7 +148,7 @@ async def test_who_may_hear_no_more_gets_none_of_what_was_read(world, source, re
         assert await seqs(batches, 1) == [1]
         following = asyncio.create_task(anext(batches))
         await asyncio.sleep(0)
-        await write(world, source.stream_id, "two")
+        await record(world.server, source.stream_id, "two")
         ear.end(Forbidden("Gone."))
         with pytest.raises(Forbidden):
             await following
@@ -177,7 +170,7 @@ async def test_a_restored_backup_is_told_to_who_follows(world, source):
 async def test_a_stream_that_went_back_is_told_to_who_follows(world, source):
     """A database that has lost its newest rows, with the epoch that it had, is a reset too."""
     async with running(world.server.db, world.server.bus, poll=0.05) as reading:
-        await write(world, source.stream_id, "two", "three")
+        await record(world.server, source.stream_id, "two", "three")
         async with aclosing(follow(reading, source, None, Ear())) as batches:
             assert await seqs(batches, 3) == [1, 2, 3]
             await execute(world, "DELETE FROM activities WHERE seq > 1")
@@ -190,8 +183,7 @@ async def test_a_stream_that_went_back_is_told_to_who_follows(world, source):
 async def test_a_cursor_that_another_process_gave_is_believed(world, source, reading):
     """It may lie ahead of what this process has read; only what the database does not have is refused."""
     async with reading.open(source) as feed:
-        async with transactions.begin(world.server.db, None, SYSTEM, request_id="test") as tx:
-            tx.record("project.changed", source.stream_id, "two", project_id=source.stream_id)
+        await record(world.server, source.stream_id, "two", heard=False)
         known = streams.Cursor(feed.tip.epoch, 2)
         assert await feed.start(known) == (known, None)
         place, reset = await feed.start(streams.Cursor(feed.tip.epoch, 3))

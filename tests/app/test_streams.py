@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
-from app import ids, streams, transactions
-from app.auth import SYSTEM
+from app import ids, streams
 from app.errors import BadUserInput
 from app.models import Activity, Stream
+from tests.world import record
 
 FIELDS = ("id", "verb", "summary", "actor", "actor_kind", "subject_kind", "subject_id")
 
@@ -19,12 +19,6 @@ FIELDS = ("id", "verb", "summary", "actor", "actor_kind", "subject_kind", "subje
 @pytest.fixture
 def stream_id(apollo):
     return ids.decode(apollo)[1]
-
-
-async def write(world, stream_id, *summaries):
-    async with transactions.begin(world.server.db, world.server.bus, SYSTEM, request_id="test") as tx:
-        for summary in summaries:
-            tx.record("project.changed", stream_id, summary, project_id=stream_id)
 
 
 async def stored(world, stream_id):
@@ -36,7 +30,11 @@ async def stored(world, stream_id):
 async def test_numbers_are_consecutive_under_concurrent_writers(world, stream_id):
     """Eight writers, some with several entries at once: 1, 2, 3 … and entries of one transaction stand together."""
     await asyncio.gather(
-        *(write(world, stream_id, *(f"{writer}.{turn}" for _ in range(turn))) for writer in range(8) for turn in (1, 3))
+        *(
+            record(world.server, stream_id, *(f"{writer}.{turn}" for _ in range(turn)))
+            for writer in range(8)
+            for turn in (1, 3)
+        )
     )
 
     stream, rows = await stored(world, stream_id)
@@ -49,8 +47,8 @@ async def test_numbers_are_consecutive_under_concurrent_writers(world, stream_id
 async def test_a_change_that_is_taken_back_uses_no_number(world, stream_id):
     """The next one follows without a hole."""
     with pytest.raises(DBAPIError):
-        await write(world, stream_id, "before a character that no row can hold", "\0")
-    await write(world, stream_id, "kept")
+        await record(world.server, stream_id, "before a character that no row can hold", "\0")
+    await record(world.server, stream_id, "kept")
 
     _, rows = await stored(world, stream_id)
     assert [(row.seq, row.summary) for row in rows] == [(1, "created the project Apollo"), (2, "kept")]
@@ -58,7 +56,7 @@ async def test_a_change_that_is_taken_back_uses_no_number(world, stream_id):
 
 async def test_the_digest_chains_every_entry(world, stream_id):
     """SHA-256 over the digest before and the public id, in order: who saw them can prove that none is missing."""
-    await asyncio.gather(*(write(world, stream_id, f"change {number}") for number in range(10)))
+    await asyncio.gather(*(record(world.server, stream_id, f"change {number}") for number in range(10)))
 
     stream, rows = await stored(world, stream_id)
     digest, size = bytes(32), 0
@@ -71,7 +69,7 @@ async def test_the_digest_chains_every_entry(world, stream_id):
 
 async def test_what_is_no_longer_kept_is_told(world, ada, apollo, stream_id):
     """A cursor before the first kept entry is answered with a reset, and the stream goes on from there."""
-    await write(world, stream_id, "two", "three")
+    await record(world.server, stream_id, "two", "three")
     stream, _ = await stored(world, stream_id)
     async with world.server.db.writing() as session:
         await session.execute(text("DELETE FROM activities WHERE seq < 3"))

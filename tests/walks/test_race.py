@@ -8,15 +8,14 @@ import random
 import orjson
 import pytest
 
-from app import feeds, ids, readers, streams, transactions
-from app.auth import SYSTEM
+from app import feeds, ids, readers, streams
 from app.feeds import Ear, Feeds, Source
 from app.models import Activity, Stream
 from app.streams import Cursor
 from resolvers.live import Live
 from schema.hub import Hub, Room
 from schema.wire import Answer
-from tests.world import project
+from tests.world import project, record
 
 TIMES, AT_ONCE = 10_000, 100
 STREAMS = 4
@@ -46,9 +45,7 @@ class Race:
     async def write(self, stream_id):
         while True:
             entries = self.chance.randint(1, 3)
-            async with transactions.begin(self.world.server.db, self.world.server.bus, SYSTEM, request_id="test") as tx:
-                for _ in range(entries):
-                    tx.record("project.changed", stream_id, "x", project_id=stream_id)
+            await record(self.world.server, stream_id, *["x"] * entries)
             self.tips[stream_id] = Cursor(self.tips[stream_id].epoch, self.tips[stream_id].seq + entries)
             await asyncio.sleep(self.chance.choice((0, 0.001, 0.01)))
 
