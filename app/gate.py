@@ -37,6 +37,12 @@ class _Known:
     until: float
 
 
+@dataclass(slots=True)
+class _Asked:
+    looking: asyncio.Task[Principal]
+    waiting: int = 0
+
+
 class Watched:
     """Those who wait for the end of something, by its id."""
 
@@ -70,6 +76,7 @@ class Gate:
         self._bus = bus
         self._keys = keys
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._asked: dict[tuple[str, TokenKind], _Asked] = {}  # what is looked up in this moment
         self._forgotten = 0  # how often
         self._tokens, self._sandboxes = Watched(), Watched()
         db.after_commit(self._hear_commit)
@@ -83,19 +90,11 @@ class Gate:
             raise Unauthenticated(
                 "Sign in first: send `Authorization: Bearer omoi_pat_…`, or use a sign-in link in the browser."
             )
-        of_sandbox = kind is TokenKind.ACCESS and secret.startswith(SANDBOX_PREFIX)
         known = self._known.get(secret)
-        of_that_kind = of_sandbox or secret.startswith(tokens.PREFIXES[kind])
+        of_that_kind = _of_sandbox(secret, kind) or secret.startswith(tokens.PREFIXES[kind])
         if known is not None and known.until > time.monotonic() and of_that_kind:
             return known.principal
-        self._known.pop(secret, None)
-        forgotten = self._forgotten
-        principal = await (self._sandbox_of(secret) if of_sandbox else self._user_of(secret, kind))
-        if forgotten == self._forgotten:
-            self._known[secret] = _Known(principal, time.monotonic() + REMEMBER_SECONDS)
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
-        return principal
+        return await self._asked_once(secret, kind)
 
     async def until_revoked(self, principal: Principal) -> AppError:
         """Waits for the moment from which this principal may act no longer, and says why."""
@@ -115,6 +114,7 @@ class Gate:
     def _forget(self) -> None:
         """Believe nothing that was remembered, nor what is being looked up in this moment."""
         self._known.clear()
+        self._asked.clear()
         self._forgotten += 1
 
     @asynccontextmanager
@@ -125,6 +125,32 @@ class Gate:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    async def _asked_once(self, secret: str, kind: TokenKind) -> Principal:
+        """Those who come with the same secret share one look-up. It ends with the last of them, not with the first."""
+        key = secret, kind
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = self._asked[key] = _Asked(asyncio.create_task(self._look_up(secret, kind), name="token"))
+        asked.waiting += 1
+        try:
+            return await asyncio.shield(asked.looking)
+        finally:
+            asked.waiting -= 1
+            if not asked.waiting:
+                asked.looking.cancel()
+                if self._asked.get(key) is asked:
+                    del self._asked[key]
+
+    async def _look_up(self, secret: str, kind: TokenKind) -> Principal:
+        self._known.pop(secret, None)
+        forgotten = self._forgotten
+        principal = await (self._sandbox_of(secret) if _of_sandbox(secret, kind) else self._user_of(secret, kind))
+        if forgotten == self._forgotten:
+            self._known[secret] = _Known(principal, time.monotonic() + REMEMBER_SECONDS)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return principal
 
     async def _user_of(self, secret: str, kind: TokenKind) -> Principal:
         async with self._db.reading() as session:
@@ -190,6 +216,10 @@ class Gate:
             self._forget()
         self._tokens.end(ended, "The token of this subscription was revoked or has expired.")
         self._sandboxes.end(ended, "The attempt of this sandbox is over.")
+
+
+def _of_sandbox(secret: str, kind: TokenKind) -> bool:
+    return kind is TokenKind.ACCESS and secret.startswith(SANDBOX_PREFIX)
 
 
 def _unused_lately() -> ColumnElement[bool]:
