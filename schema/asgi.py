@@ -20,7 +20,7 @@ from schema.errors import CostExceeded, Refused, Whose
 from schema.execution import Operation
 from schema.media import EVENT_STREAM, JSON, is_json, negotiate
 from schema.socket import Socket
-from schema.sse import EventStream, single
+from schema.sse import ABORT, Abort, EventStream, single
 from schema.wire import Answer
 
 STATUSES = {"UNAUTHENTICATED": 401, "FORBIDDEN": 403, "RATE_LIMITED": 429, "INTERNAL": 500}
@@ -165,8 +165,10 @@ class Endpoint:
             await self._say(exchange, await self._answers.answer(operation, request, caller))
         elif exchange.streams:
             answers, ended = self._answers.stream(operation, request, caller), partial(self._access.ended, who)
-            stream = EventStream(exchange.receive, exchange.send, answers, ended, exchange.whose)
+            receive, send, abort = exchange.receive, exchange.send, exchange.abort
+            stream = EventStream(receive, send, answers, ended, exchange.whose, abort=abort)
             with self._access.room.place(who):
+                exchange.answered = True
                 await self._run(stream)
         else:
             raise NotServed(406, f"Subscriptions are served over WebSocket, or to those who accept {EVENT_STREAM}.")
@@ -187,6 +189,7 @@ class Exchange:
         self.method: str = scope["method"]
         self.query_string: bytes = scope["query_string"]
         self.receive, self.send = receive, send
+        self.abort: Abort | None = scope.get("extensions", {}).get(ABORT, {}).get("abort")
         self.headers = headers
         self.whose = Whose(request_id)
         self.media = JSON

@@ -13,6 +13,7 @@ import uvicorn
 from websockets.asyncio.client import connect
 
 from app import auth, ids, tokens, transactions, users
+from app.cli.lines import HttpLine, WebSocketLine
 from app.main import Server
 from app.settings import Settings
 
@@ -152,9 +153,8 @@ class World:
 
     @contextlib.asynccontextmanager
     async def running(self):
-        config = uvicorn.Config(
-            self.server.app, log_config=None, lifespan="on", ws="websockets-sansio", timeout_graceful_shutdown=2
-        )
+        lines = {"http": HttpLine, "ws": WebSocketLine}
+        config = uvicorn.Config(self.server.app, log_config=None, lifespan="on", timeout_graceful_shutdown=2, **lines)
         self.process = Prompt(config)
         serving = asyncio.create_task(self.process.serve(sockets=[self._listener]))
         try:

@@ -21,7 +21,7 @@ from rich.console import Console
 from app import auth, installation, logs, tokens, transactions, users
 from app.cli import database
 from app.cli.database import HOLDER
-from app.cli.line import Line
+from app.cli.lines import HttpLine, WebSocketLine
 from app.db import Database
 from app.errors import CannotStart, Conflict
 from app.main import Server
@@ -107,7 +107,8 @@ async def _serve(settings: Settings, console: Console, visit: Visit | None) -> N
                 access_log=False,
                 server_header=False,
                 lifespan="on",
-                ws=Line,
+                http=HttpLine,
+                ws=WebSocketLine,
                 ws_max_size=FRAME_SLACK * settings.frame_bytes,  # so that we hear of it, and close with a code of ours
                 ws_ping_interval=PING_SECONDS,
                 ws_ping_timeout=PING_SECONDS,

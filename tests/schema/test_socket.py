@@ -11,7 +11,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.protocol import State
 
-from app.cli.line import Line
+from app.cli.lines import WebSocketLine
 from app.settings import Settings
 from schema.errors import MASKED
 from tests.schema import toy
@@ -324,7 +324,7 @@ async def test_those_who_are_sent_away_leave_one_after_the_other(talk, logs, mon
 
 async def test_who_answers_no_ping_is_cut_off(talk, logs):
     """Without a word that would make clients give up, and whether or not anybody reads; nothing of them stays."""
-    async with toy.serve(ws=Line, ws_ping_interval=0.1, ws_ping_timeout=0.1) as served, talk(served) as socket:
+    async with toy.serve(ws=WebSocketLine, ws_ping_interval=0.1, ws_ping_timeout=0.1) as served, talk(served) as socket:
         await open_stream(socket, "1")
         socket.socket.transport.pause_reading()
         await toy.until(lambda: served.toy.streams == served.endpoint.connections == 0)

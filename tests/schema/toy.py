@@ -11,6 +11,7 @@ import strawberry
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
 from strawberry.schema.config import StrawberryConfig
 
 from app.auth import Credentials, Principal
@@ -298,6 +299,7 @@ class Served:
     toy: Toy
     endpoint: Endpoint
     url: str
+    server: uvicorn.Server
 
     @property
     def ws_url(self) -> str:
@@ -310,17 +312,24 @@ async def serve(settings: Settings | None = None, toy: Toy | None = None, **give
     toy = toy or Toy()
     served = endpoint(toy, settings)
     app = Starlette(routes=[Route("/graphql", served), WebSocketRoute("/graphql", served)])
-    config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, ws_max_size=256 << 10, **given)
+    async with listening(app, ws_max_size=256 << 10, **given) as server:
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Served(toy, served, f"http://127.0.0.1:{port}/graphql", server)
+
+
+@contextlib.asynccontextmanager
+async def listening(app: ASGIApp, **given: Any) -> AsyncIterator[uvicorn.Server]:
+    """The application on a free port, until the block ends."""
+    config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, **given)
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
     await server.startup()  # without its main loop, which only waits for signals
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield Served(toy, served, f"http://127.0.0.1:{port}/graphql")
+        yield server
     finally:
-        for listening in server.servers:
-            listening.close()
+        for socket in server.servers:
+            socket.close()
         for connection in list(server.server_state.connections):
             connection.shutdown()
         for task in list(server.server_state.tasks):

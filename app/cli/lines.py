@@ -1,16 +1,28 @@
-"""A WebSocket's connection: Uvicorn's, but for what it does with peers that lag behind, and with those that do not."""
+"""Connections: Uvicorn's, with a word more to what runs above about peers that keep up, lag behind, or do not read."""
 
 from typing import cast
 
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
 from schema.socket import SEND_NOW
+from schema.sse import ABORT
 
 TEXT = b"\x81"  # the first byte of a frame that holds a whole text
 
 
-class Line(WebSocketsSansIOProtocol):
+class HttpLine(HttpToolsProtocol):
+    """It can be cut off although its client does not read."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {ABORT: cast("dict[object, object]", {"abort": self.transport.abort})}
+
+
+class WebSocketLine(WebSocketsSansIOProtocol):
+    """It can send a text at once; and it holds less while nothing happens."""
+
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         if not self.close_sent:

@@ -5,14 +5,14 @@ import contextlib
 import pytest
 from websockets.asyncio.client import connect
 
-from app.cli.line import Line
+from app.cli.lines import WebSocketLine
 from schema.socket import SEND_NOW
 from tests.schema import toy
 
 
 @contextlib.asynccontextmanager
 async def served(app):
-    async with toy.listening(app, ws=Line, ws_per_message_deflate=False) as server:
+    async with toy.listening(app, ws=WebSocketLine, ws_per_message_deflate=False) as server:
         yield f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
 
 
