@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import clock, credentials, machines, projects, sandboxes, tasks, tickets, waits
+from app import clock, credentials, long_texts, machines, projects, sandboxes, tasks, tickets, waits
 from app.enums import CredentialKind, DesiredState, FailureCode, SandboxEventType, SandboxStatus, TaskStatus
 from app.errors import Conflict, InvalidInput, SandboxNotRunning
 from app.inputs import LINE_CHARS, Checks
@@ -19,6 +19,7 @@ from app.transactions import Transaction
 
 CLAIMS = 50  # in one transaction
 SESSION_CHARS = 100
+REASON_CHARS = 4_000  # of why it failed; the event of its end has all that the worker said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +133,14 @@ async def finish(tx: Transaction, sandbox_id: UUID, given: Mapping[str, Any]) ->
         "session_id": (given.get("session_id") or "")[:SESSION_CHARS] or None,
         "transcript": _blob(given.get("transcript_blob")),
     }
+    given = {**given, "branch": _name(given.get("branch")), "commit": _name(given.get("commit"))}
     if sandbox.branch is None:
-        given = {**given, "branch": None}  # without a repository there is none to speak of
+        given["branch"] = None  # without a repository there is none to speak of
     cancelled = sandbox.stop_code is FailureCode.CANCELLED
     if given["success"] and not cancelled:
         return await _succeed(tx, sandbox, given, values)
     code = given.get("failure_code") or FailureCode.AGENT_ERROR
-    message = given.get("summary") or code.sentence
+    message = _cut(given.get("summary") or code.sentence)
     if sandbox.desired is DesiredState.STOP and sandbox.stop_code is not None:
         code, message = sandbox.stop_code, sandbox.stop_reason or message
     return await _fail(tx, sandbox, code, message, values, told=given)
@@ -204,7 +206,7 @@ async def _succeed(tx: Transaction, sandbox: Sandbox, given: Mapping[str, Any], 
         completed = await tasks.complete(tx, sandbox.task_id, attempt=sandbox.attempt, result=result)
         if completed is not None:
             await tickets.hand_over(tx, completed.ticket_id)
-    _tell_end(tx, done, success=True, summary=given["summary"], told=given)
+    await _tell_end(tx, done, success=True, summary=given["summary"], told=given)
     return done
 
 
@@ -234,12 +236,12 @@ async def _fail(
     assert ended is not None
     if sandbox.task_id is not None and not cancelled:
         await tasks.fail(tx, sandbox.task_id, attempt=sandbox.attempt, code=code, message=message, again=again)
-    _tell_end(tx, ended, success=False, summary=(told or {}).get("summary") or message, told=told or {})
+    await _tell_end(tx, ended, success=False, summary=(told or {}).get("summary") or message, told=told or {})
     return ended
 
 
-def _tell_end(tx: Transaction, sandbox: Sandbox, *, success: bool, summary: str, told: Mapping[str, Any]) -> None:
-    payload = {
+async def _tell_end(tx: Transaction, sandbox: Sandbox, *, success: bool, summary: str, told: Mapping[str, Any]) -> None:
+    payload: Mapping[str, Any] = {
         "success": success,
         "summary": summary,
         "branch": told.get("branch"),
@@ -253,6 +255,7 @@ def _tell_end(tx: Transaction, sandbox: Sandbox, *, success: bool, summary: str,
             "costUsd": sandbox.cost_micro_usd / 1_000_000,
         },
     }
+    payload = await long_texts.keep(tx.session, sandbox.id, SandboxEventType.COMPLETED, payload)
     tx.emit(sandbox.id, SandboxEventType.COMPLETED, payload)
     ended = f"{sandbox.name} ended {sandbox.status.name}"
     tx.record("sandbox.ended", sandbox.id, ended, project_id=sandbox.project_id)
@@ -275,3 +278,12 @@ def _blob(sha256: str | None) -> bytes | None:
         return bytes.fromhex(sha256)
     except ValueError as error:
         raise InvalidInput("transcriptBlob is no hash.", path=["transcriptBlob"]) from error
+
+
+def _cut(reason: str) -> str:
+    return reason if len(reason) <= REASON_CHARS else reason[: REASON_CHARS - 1] + "…"
+
+
+def _name(given: str | None) -> str | None:
+    """A name that is too long for one is none; its first part would name something else."""
+    return given if given and len(given) <= LINE_CHARS else None

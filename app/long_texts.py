@@ -18,6 +18,7 @@ FOLLOWED: Mapping[SandboxEventType, Sequence[str]] = {  # where whoever reads an
     SandboxEventType.TOOL_COMPLETED: ("output",),
     SandboxEventType.CHECK_COMPLETED: ("output",),
     SandboxEventType.FILE_EDITED: ("diff", "net"),
+    SandboxEventType.COMPLETED: ("summary",),
 }
 WORDS = ("text", "message")  # of every other one: the first of these that it has
 LONG_BYTES = 64 << 10

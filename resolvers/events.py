@@ -149,6 +149,10 @@ async def output_of_check(context: Context, check: Check) -> str:
     return await text_of(context, check.output)
 
 
+async def summary_of(context: Context, entry: Entry) -> str:
+    return await text_of(context, reported.long_text(entry.row.stream_id, entry.row.payload, "summary"))
+
+
 async def usage_of(context: Context, entry: Entry) -> Usage:
     usage: Usage = await context.loaders.usage_of_sandboxes.load(entry.row.stream_id)
     return usage

@@ -147,7 +147,7 @@ class CheckEvent(SandboxEvent):
 @event("The try has ended.", SandboxEventType.COMPLETED)
 class CompletedEvent(SandboxEvent):
     success = _truth("success", "Whether it ended with a result.")
-    summary = _text("summary", "What came of it, in words.")
+    summary = field(resolve.summary_of, str, "What came of it, in words.")
     usage = field(resolve.usage_of, Usage, "What the try has cost.")
 
 

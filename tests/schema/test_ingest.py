@@ -11,6 +11,10 @@ from tests.schema import boxes
 READ = """query($id: ID!) { sandbox(id: $id) { changes { diff } events(last: 100) { nodes { seq type source payload
   ... on MessageEvent { text } ... on ToolCompletedEvent { output } ... on CheckEvent { check { output } }
   ... on FileEditedEvent { change { diff } } ... on GenericEvent { words: text } } } } }"""
+END = """subscription($id: ID!) { sandboxEvents(sandboxId: $id, types: [COMPLETED]) { events { payload
+  ... on CompletedEvent { summary } } } }"""
+ENDED = """query($id: ID!) { sandbox(id: $id) { failure { message } task { result { summary branch commit } }
+  events(last: 2) { nodes { payload ... on SandboxStatusEvent { message } ... on CompletedEvent { summary } } } } }"""
 LONG = 64 << 10
 
 
@@ -113,6 +117,35 @@ async def test_what_has_no_room_keeps_its_beginning(ada, box, monkeypatch):
         "sizeBytes": LONG + 1,
         "reason": "A sandbox keeps 0 GiB of blobs at most.",
     }
+
+
+async def test_a_long_last_word_lies_beside_its_event(ada, box):
+    """Of almost the size that a request may have: who follows gets it whole, and so does who reads the result."""
+    summary = text("s", 900 << 10)
+    async with ada.following(END, id=box.id) as followed:
+        assert (await followed.next())["events"] == []
+        assert (await box.finish(summary=summary))["errors"] == []
+        [event] = (await followed.next())["events"]
+
+    result = (await ada(ENDED, id=box.id)).data["sandbox"]["task"]["result"]
+    assert (event["payload"]["summary"], event["summary"], result["summary"]) == (name(summary), summary, summary)
+
+
+async def test_a_failure_is_said_in_few_words(ada, box):
+    """Its message, and that of the status, are the beginning of what the worker said; its last event has all of it."""
+    said = text("f", 900 << 10)
+    await box.finish(success=False, summary=said)
+    sandbox = (await ada(ENDED, id=box.id)).data["sandbox"]
+    status, end = sandbox["events"]["nodes"]
+    beginning = said[:3_999] + "…"
+    assert (sandbox["failure"]["message"], status["message"], end["summary"]) == (beginning, beginning, said)
+
+
+async def test_what_is_no_name_is_not_told_as_one(ada, box):
+    """A commit of a megabyte would be in the event of the end, and in the result."""
+    await box.finish(commit="c" * (900 << 10))
+    sandbox = (await ada(ENDED, id=box.id)).data["sandbox"]
+    assert (sandbox["events"]["nodes"][1]["payload"]["commit"], sandbox["task"]["result"]["commit"]) == (None, None)
 
 
 @pytest.fixture
