@@ -1,106 +1,75 @@
-"""Follow a sandbox to its end, through restarts and lost connections, and prove that nothing was missed.
-
-OMOI_URL=http://127.0.0.1:18000 OMOI_TOKEN=omoi_pat_… python follow.py sandbox_…    (Python 3.11, nothing else)
-"""
-
-import hashlib
-import http.client
+# Follow a sandbox to its end, through restarts and lost connections, and prove that nothing was missed.
+#   OMOI_URL=http://127.0.0.1:18000 OMOI_TOKEN=omoi_pat_… python follow.py sandbox_…    (Python 3.11, nothing else)
 import json
-import os
 import random
 import sys
 import time
-import urllib.error
-import urllib.request
+from hashlib import sha256
+from http.client import HTTPException
+from os import environ
+from types import SimpleNamespace
+from urllib.request import Request, urlopen
 
-URL = os.environ.get("OMOI_URL", "http://127.0.0.1:18000") + "/graphql"
-FOLLOW = """subscription Follow($sandbox: ID!) { sandboxEvents(sandboxId: $sandbox) {
-  caughtUp reset { reason firstAvailableSeq } events { id seq type } } }"""
+URL = environ.get("OMOI_URL", "http://127.0.0.1:18000") + "/graphql"
+AUTHORIZATION = f"Bearer {environ['OMOI_TOKEN']}"
+HEADERS = {"authorization": AUTHORIZATION, "content-type": "application/json", "accept": "text/event-stream"}
+FOLLOW = """subscription Follow($sandbox: ID!, $after: String) {
+  sandboxEvents(sandboxId: $sandbox, after: $after) { cursor reset { reason } events { id seq type } } }"""
 DIGEST = "query Digest($sandbox: ID!) { sandbox(id: $sandbox) { digest { lastSeq sha256 } } }"
-FINAL = {"UNAUTHENTICATED", "FORBIDDEN", "NOT_FOUND", "BAD_USER_INPUT", "COST_EXCEEDED"}
-SILENCE_SECONDS = 45  # the server says something every 15
+PASSING = {"SLOW_CONSUMER", "RATE_LIMITED", "INTERNAL"}  # any other error would only come again
+
+seen = SimpleNamespace(after=None, seq=0, chain=bytes(32), ended=False)  # whoever keeps the events keeps it with them
 
 
-class Interrupted(Exception):
-    """The stream goes on when it is asked for again; any other error would only come again."""
+def ask(query, **variables):
+    """The data of each answer. Where asking again may help, what it raises is an OSError or an HTTPException."""
+    body = json.dumps({"query": query, "variables": {"sandbox": sys.argv[1], **variables}}).encode()
+    with urlopen(Request(URL, body, HEADERS), timeout=45) as stream:  # the server says something every 15 seconds
+        for line in stream:  # they end with \n; str.splitlines would cut texts at more than that
+            if line.startswith(b"data: {") and line.endswith(b"\n"):
+                answer = json.loads(line.removeprefix(b"data: "))
+                if codes := {error["extensions"]["code"] for error in answer.get("errors", ())}:
+                    raise (ConnectionError if codes <= PASSING else LookupError)(answer["errors"])
+                yield answer["data"]
+    raise ConnectionError("The stream was cut off.")
 
 
-class Follower:
-    """What was seen of one sandbox. Whoever keeps the events keeps `after`, `seq` and `chain` with them."""
-
-    def __init__(self, sandbox):
-        self.sandbox, self.after, self.ended = sandbox, None, False
-        self.seq, self.chain, self.expected = 0, bytes(32), None  # what the chain has to be at some seq
-
-    def ask(self, query, **headers):
-        body = json.dumps({"query": query, "variables": {"sandbox": self.sandbox}}).encode()
-        headers |= {"authorization": f"Bearer {os.environ['OMOI_TOKEN']}", "content-type": "application/json"}
-        try:
-            return urllib.request.urlopen(urllib.request.Request(URL, body, headers), timeout=SILENCE_SECONDS)
-        except urllib.error.HTTPError as error:
-            if error.code < 500:
-                raise
-            raise Interrupted from error
-
-    def read(self):
-        """True at the sandbox's end; False, or an error, where the stream was only interrupted."""
-        asked = False
-        resume = {"last-event-id": self.after} if self.after else {}
-        with self.ask(FOLLOW, accept="text/event-stream", **resume) as stream:
-            for line in stream:  # it ends with \n; str.splitlines would cut texts at more than that
-                if not line.endswith(b"\n"):
-                    return False  # cut off
-                name, _, value = line.decode().rstrip("\n").partition(": ")
-                if name == "id":
-                    cursor = value
-                elif name == "data" and value:
-                    payload = data_of(json.loads(value))["sandboxEvents"]
-                    self.take(payload)
-                    self.after = cursor  # only now: what was not taken is sent again
-                    if self.ended or (payload["caughtUp"] and not asked):
-                        asked = True
-                        with self.ask(DIGEST) as answer:
-                            self.expected = data_of(json.load(answer))["sandbox"]["digest"]
-                        if self.verified() and self.ended:
-                            return True
-        return False
-
-    def take(self, payload):
-        if reset := payload["reset"]:
-            if reset["firstAvailableSeq"] > 1:
-                raise LookupError(reset["reason"])  # its beginning is gone: begin at `digest.cursor` instead
-            self.seq, self.chain, self.expected = 0, bytes(32), None
-            print("again from the beginning:", reset["reason"], flush=True)
+def follow():
+    digest = None  # what the chain has to be at its `lastSeq`
+    for data in ask(FOLLOW, after=seen.after):
+        payload = data["sandboxEvents"]
+        if payload["reset"]:
+            print("again from the beginning:", payload["reset"]["reason"], flush=True)
+            seen.seq, seen.chain, digest = 0, bytes(32), None  # whoever keeps the events throws them away
         for event in payload["events"]:
-            self.seq, self.chain = event["seq"], hashlib.sha256(self.chain + event["id"].encode()).digest()
-            self.ended = event["type"] == "COMPLETED"  # the last event, however the sandbox has ended
-            print(self.seq, event["type"], flush=True)
-            self.verified()
-
-    def verified(self):
-        if self.expected is None or self.expected["lastSeq"] != self.seq:
-            return False
-        if self.expected["sha256"] != self.chain.hex():
-            raise LookupError(f"These are not the server's events up to {self.seq}.")
-        print("verified up to", self.seq, flush=True)
-        return True
+            seen.seq, seen.chain = event["seq"], sha256(seen.chain + event["id"].encode()).digest()
+            seen.ended = event["type"] == "COMPLETED"  # the last event, however the sandbox has ended
+            print(seen.seq, event["type"], flush=True)
+            verify(digest)
+        seen.after = payload["cursor"]  # only now: what was not taken is sent again
+        if digest is None or seen.ended:
+            digest = next(ask(DIGEST))["sandbox"]["digest"]
+            if verify(digest) and seen.ended:
+                return
 
 
-def data_of(answer):
-    if errors := answer.get("errors"):
-        raise (LookupError if FINAL & {one["extensions"]["code"] for one in errors} else Interrupted)(errors)
-    return answer["data"]
+def verify(digest):
+    if digest is None or digest["lastSeq"] != seen.seq:
+        return False  # the server was further than we are: compared when we get there
+    if digest["sha256"] != seen.chain.hex():
+        raise LookupError("These are not the server's events.")
+    print("verified up to", seen.seq, flush=True)
+    return True
 
 
-follower, pause, finished = Follower(sys.argv[1]), 0.25, False
-while not finished:
-    before = follower.after
+pause = 0.25
+while True:
+    before = seen.after
     try:
-        finished = follower.read()
-    except urllib.error.HTTPError:
-        raise
-    except (OSError, http.client.HTTPException, Interrupted):
-        pass
-    pause = 0.25 if follower.after != before else min(2 * pause, 15)
-    if not finished:
-        time.sleep(pause * random.uniform(0.5, 1.5))
+        follow()
+        break  # at the sandbox's end; whatever is raised before, the stream goes on from where we are
+    except (OSError, HTTPException) as error:
+        if getattr(error, "code", 500) < 500:  # a status of HTTP: it would only come again
+            raise
+    pause = 0.25 if seen.after != before else min(2 * pause, 15)
+    time.sleep(pause * random.uniform(0.5, 1.5))

@@ -1,22 +1,16 @@
 // Follow a sandbox to its end, through restarts and lost connections, and prove that nothing was missed.
-//   npm install
-//   OMOI_URL=http://127.0.0.1:18000 OMOI_TOKEN=omoi_pat_… node follow.ts sandbox_…    (in this folder; Node 22.18 or newer)
+//   npm install && OMOI_URL=http://127.0.0.1:18000 OMOI_TOKEN=omoi_pat_… node follow.ts sandbox_…    (Node 22.18)
 import { createHash } from 'node:crypto';
 import { createClient } from 'graphql-ws';
 
 type Event = { id: string; seq: number; type: string };
-type Reset = { reason: string; firstAvailableSeq: number };
-type Followed = { sandboxEvents: { cursor: string; caughtUp: boolean; reset: Reset | null; events: Event[] } };
-type Asked = { sandbox: { digest: { lastSeq: number; sha256: string } } };
+type Followed = { sandboxEvents: { cursor: string; reset: { reason: string } | null; events: Event[] } };
+type Digest = { lastSeq: number; sha256: string };
 
 const FOLLOW = `subscription Follow($sandbox: ID!, $after: String) {
-  sandboxEvents(sandboxId: $sandbox, after: $after) {
-    cursor caughtUp reset { reason firstAvailableSeq }
-    events { id seq type }
-  }
-}`;
+  sandboxEvents(sandboxId: $sandbox, after: $after) { cursor reset { reason } events { id seq type } } }`;
 const DIGEST = 'query Digest($sandbox: ID!) { sandbox(id: $sandbox) { digest { lastSeq sha256 } } }';
-const FINAL = ['UNAUTHENTICATED', 'FORBIDDEN', 'NOT_FOUND', 'BAD_USER_INPUT', 'COST_EXCEEDED'];
+const PASSING = ['SLOW_CONSUMER', 'RATE_LIMITED', 'INTERNAL']; // any other error would only come again
 
 const { OMOI_URL = 'http://127.0.0.1:18000', OMOI_TOKEN } = process.env;
 const sandbox = process.argv[2];
@@ -24,74 +18,58 @@ const client = createClient({
   url: `${OMOI_URL.replace(/^http/, 'ws')}/graphql`,
   connectionParams: { authorization: `Bearer ${OMOI_TOKEN}` },
   retryAttempts: 0, // a retry of its own would send the first cursor again; the loop at the end sends the last one
+  keepAlive: 15_000, // asks for a sign of life: a network that is gone does not say so
+  on: { connecting: listen, message: listen, closed: () => clearTimeout(silence) },
 });
-
-let after: string | null = null; // resumes here; whoever keeps events keeps this with them, and seq and chain
-let seq = 0;
-let chain: Buffer = Buffer.alloc(32);
-let expected: Asked['sandbox']['digest'] | null = null; // what the chain has to be at some seq
-let ended = false;
-
-function take(event: Event): void {
-  if (event.seq !== seq + 1) throw new Error(`${event.seq} came after ${seq}.`);
-  seq = event.seq;
-  chain = createHash('sha256').update(chain).update(event.id).digest();
-  ended = event.type === 'COMPLETED'; // the last event, however the sandbox has ended
-  console.log(`${seq} ${event.type}`);
-  verify();
+let silence: NodeJS.Timeout | undefined;
+function listen(): void {
+  clearTimeout(silence);
+  silence = setTimeout(() => client.terminate(), 45_000);
 }
 
-function verify(): boolean {
-  if (expected?.lastSeq !== seq) return false;
-  if (expected.sha256 !== chain.toString('hex')) throw new Error(`The events up to ${seq} are not the server's.`);
-  console.log(`verified up to ${seq}`);
-  return true;
-}
+const START = { after: null as string | null, seq: 0, chain: Buffer.alloc(32), ended: false };
+let seen = START; // whoever keeps the events keeps this with them, and goes on from it
+let pause = 250;
 
-async function read(): Promise<boolean> {
-  let asked = false;
-  for await (const { data } of client.iterate<Followed>({ query: FOLLOW, variables: { sandbox, after } })) {
-    const { cursor, caughtUp, reset, events } = data!.sandboxEvents;
-    if (reset) startAgain(reset);
-    events.forEach(take);
-    after = cursor; // only now: what was not taken is sent again
-    if (ended || (caughtUp && !asked)) {
-      asked = true;
-      for await (const answer of client.iterate<Asked>({ query: DIGEST, variables: { sandbox } })) {
-        expected = answer.data!.sandbox.digest;
-      }
-      if (verify() && ended) return true;
+async function follow(): Promise<boolean> {
+  let digest: Digest | undefined; // what the chain has to be at its `lastSeq`
+  for await (const { data } of client.iterate<Followed>({ query: FOLLOW, variables: { sandbox, after: seen.after } })) {
+    const { cursor, reset, events } = data!.sandboxEvents;
+    if (reset) console.log(`again from the beginning: ${reset.reason}`);
+    if (reset) [seen, digest] = [START, undefined]; // whoever keeps the events throws them away
+    for (const { id, seq, type } of events) {
+      const chain = createHash('sha256').update(seen.chain).update(id).digest();
+      seen = { ...seen, seq, chain, ended: type === 'COMPLETED' }; // the last event, however the sandbox has ended
+      console.log(`${seq} ${type}`);
+      verify(digest);
+    }
+    seen = { ...seen, after: cursor }; // only now: what was not taken is sent again
+    if (events.length) pause = 250;
+    if (!digest || seen.ended) {
+      digest = (await client.iterate({ query: DIGEST, variables: { sandbox } }).next()).value.data.sandbox.digest;
+      if (verify(digest) && seen.ended) return true;
     }
   }
   return false;
 }
 
-function startAgain({ reason, firstAvailableSeq }: Reset): void {
-  if (firstAvailableSeq > 1) throw new Error(reason); // what came before is gone; begin at `digest.cursor` instead
-  console.log(`again from the beginning: ${reason}`);
-  [seq, chain, expected] = [0, Buffer.alloc(32), null];
+function verify(digest?: Digest): boolean {
+  if (digest?.lastSeq !== seen.seq) return false; // the server was further than we are: compared when we get there
+  if (digest.sha256 !== seen.chain.toString('hex')) throw new Error("These are not the server's events.");
+  console.log(`verified up to ${seen.seq}`);
+  return true;
 }
 
-function reasonToStop(error: unknown): string | undefined {
-  if (Array.isArray(error)) {
-    const final = error.find(({ extensions }) => FINAL.includes(extensions?.code));
-    return final && `${final.extensions.code}: ${final.message}`;
-  }
-  if (error instanceof Error && !('code' in error)) return error.message; // what the events prove, or a fault in here
+/** After this the stream goes on from the cursor; what would only come again is thrown. */
+function interrupted(error: unknown): undefined {
   const { code = 0, reason } = error as { code?: number; reason?: string }; // of a closed socket
-  return code >= 4400 && code < 4499 && code !== 4408 ? `${code}: ${reason}` : undefined;
+  if (code >= 4400 && ![4408, 4499].includes(code)) throw new Error(`${code}: ${reason}`);
+  if (error instanceof Error && !code) throw error;
+  if (Array.isArray(error) && error.some(({ extensions }) => !PASSING.includes(extensions.code))) throw error;
 }
 
-let finished = false;
-for (let pause = 250; !finished; pause = Math.min(2 * pause, 15_000)) {
-  const before: string | null = after;
-  finished = await read().catch((error: unknown) => {
-    const reason = reasonToStop(error);
-    if (reason === undefined) return false;
-    console.error(reason);
-    process.exit(1);
-  });
-  if (after !== before) pause = 250;
-  if (!finished) await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random())));
+while (!(await follow().catch(interrupted))) {
+  await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random())));
+  pause = Math.min(2 * pause, 15_000);
 }
 await client.dispose();

@@ -14,6 +14,7 @@ class Line:
         self.address = ""
         self.target = 0
         self.lost = 0  # connections that were open in the cut
+        self.dialled = 0  # connections so far
         self._whole = asyncio.Event()
         self._whole.set()
         self._open: set[asyncio.StreamWriter] = set()
@@ -31,6 +32,7 @@ class Line:
 
     async def carry(self, inner: asyncio.StreamReader, answering: asyncio.StreamWriter) -> None:
         self._open.add(answering)
+        self.dialled += 1
         try:
             await self._whole.wait()
             outer, asking = await asyncio.open_connection("127.0.0.1", self.target)

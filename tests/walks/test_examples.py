@@ -1,15 +1,19 @@
 """The examples of the docs beside a whole server: what they do when something is not as it should be."""
 
+from urllib.parse import urlsplit
+
 import pytest
 from sqlalchemy import text
 
 from app.settings import Settings
 from tests import examples
+from tests.line import laid
 from tests.npm import running
 from tests.schema import boxes
 from tests.servers import until
 
 each = pytest.mark.parametrize("name", examples.COMMANDS)
+IMPATIENT = {"timeout=45": "timeout=1", "45_000": "1_000", "keepAlive: 15_000": "keepAlive: 300"}
 
 
 @pytest.fixture
@@ -92,4 +96,24 @@ async def test_it_begins_again_where_the_cursor_is_of_no_use(name, box, ada, fol
         await box.finish()
     again = program.said.index(next(line for line in program.said if line.startswith("again")))
     assert [line.split()[0] for line in program.said[again + 1 :] if line[0].isdigit()] == ["1", "2", "3", "4"]
+    assert program.said[-1] == "verified up to 4"
+
+
+@each
+async def test_a_line_that_falls_silent_is_given_up(name, box, ada, folder):
+    """It dials again although nobody has told it that the connection is gone, and misses nothing."""
+    program = (folder / name).read_text()
+    for patient, impatient in IMPATIENT.items():
+        program = program.replace(patient, impatient)
+    (folder / name).write_text(program)
+    async with laid() as line:
+        line.target = urlsplit(box.world.url).port
+        async with examples.example(name, box.id, folder=folder, url=line.address, token=ada.token) as program:
+            await until(lambda: "verified up to 2" in program.said)
+            before = line.dialled
+            line.cut()
+            await box.finish()
+            await until(lambda: line.dialled > before)
+            line.mend()
+    assert [said for said in program.said if said[0].isdigit()][2:] == ["3 SANDBOX_STATUS", "4 COMPLETED"]
     assert program.said[-1] == "verified up to 4"
