@@ -17,6 +17,7 @@ from app.bus import Bell, Bus
 from app.db import Database, DatabaseUnavailable
 from app.enums import SandboxEventType
 from app.errors import AppError, NotFound, Unavailable
+from app.long_texts import LONG_BYTES
 from app.models import Activity, Event, Stream
 from app.streams import Cursor
 
@@ -374,6 +375,7 @@ def _fitting(rows: Sequence[Any]) -> Sequence[Any]:
 
 
 def _bytes(row: Any) -> int:
-    """About how large a row is."""
-    payload = getattr(row, "payload", None)
-    return ROW_BYTES + (len(orjson.dumps(payload)) if payload else 0)
+    """About how large a row is, and at least how large the texts are that lie beside it."""
+    payload = getattr(row, "payload", None) or {}
+    beside = sum(isinstance(value, dict) and "blob" in value for value in payload.values())
+    return ROW_BYTES + len(orjson.dumps(payload)) + LONG_BYTES * beside

@@ -16,6 +16,8 @@ from app.streams import Cursor
 from resolvers.live import Live
 from schema.wire import Answer
 
+NEWEST = 4  # answers that are kept whatever their size: one that is large puts nobody behind
+
 log = structlog.get_logger(__name__)
 
 Execute = Callable[[Any], Awaitable[Answer]]
@@ -37,7 +39,7 @@ class Room:
     """How far behind the live end a subscriber may fall."""
 
     answers: int
-    size: int  # in bytes
+    size: int  # in bytes, beyond the newest few answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ class Group:
     def _keep(self, frame: Frame) -> None:
         self._frames.append(frame)
         self._size += len(frame.answer.body)
-        while len(self._frames) > self._room.answers or (self._size > self._room.size and len(self._frames) > 1):
+        while len(self._frames) > self._room.answers or (self._size > self._room.size and len(self._frames) > NEWEST):
             self._size -= len(self._frames.popleft().answer.body)
             self.first += 1
 

@@ -157,6 +157,17 @@ async def test_who_reads_too_slowly_is_told_where_to_resume(world, ada, box, mon
     assert heard == seen == list(range(3, 303))
 
 
+async def test_an_answer_that_is_large_puts_nobody_behind(world, ada, box, monkeypatch):
+    """Where each is larger than all may be together, a few are kept all the same; and no more than a few."""
+    monkeypatch.setattr(hub_of(world)[0], "_room", Room(answers=256, size=1))
+    async with followers([ada], FOLLOW, id=box.id) as (one,):
+        [group] = [shared.group for shared in hub_of(world)[0]._groups.values()]
+        for seq in range(3, 13):
+            await box.did("LOG")
+            assert (await one.next())["events"][0]["seq"] == seq
+            assert group.next - group.first == min(seq - 2, 4)
+
+
 async def test_a_group_that_fails_ends_its_members_alone(world, ada, box, monkeypatch):
     """Each is told, may resume from where it stands, and finds a group that works."""
     execution = hub_of(world)[1]

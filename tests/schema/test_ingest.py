@@ -15,6 +15,8 @@ END = """subscription($id: ID!) { sandboxEvents(sandboxId: $id, types: [COMPLETE
   ... on CompletedEvent { summary } } } }"""
 ENDED = """query($id: ID!) { sandbox(id: $id) { failure { message } task { result { summary branch commit } }
   events(last: 2) { nodes { payload ... on SandboxStatusEvent { message } ... on CompletedEvent { summary } } } } }"""
+OUTPUTS = """subscription($id: ID!) { sandboxEvents(sandboxId: $id) { events {
+  ... on ToolCompletedEvent { output } } } }"""
 LONG = 64 << 10
 
 
@@ -64,6 +66,19 @@ async def test_a_long_text_lies_beside_its_event(ada, box, kind, place, given, s
     assert stays["payload"] == short["payload"]
     assert moved["payload"] == {**given, place: name(text("l"))}
     assert (shown(stays), shown(moved)) == (text("s", LONG - 200), text("l"))
+
+
+async def test_few_long_texts_come_in_one_payload(ada, box):
+    """However little is left of them in their events, so that no answer grows without bound."""
+    outputs = [text(letter) for letter in "abcdefghij"]
+    await box.report(*(box.event("TOOL_COMPLETED", {"tool": "Bash", "output": output}) for output in outputs))
+    heard, most = [], 0
+    async with ada.following(OUTPUTS, id=box.id) as followed:
+        while len(heard) < len(outputs):
+            told = [event["output"] for event in (await followed.next())["events"] if event]
+            heard += told
+            most = max(most, len(told))
+    assert (heard, most <= 4) == (outputs, True)
 
 
 async def test_a_long_net_diff_is_read_as_a_change(ada, box):
