@@ -23,6 +23,7 @@ class Reader:
 
     async def begin(self, after: Cursor | None) -> None:
         self.place, self._reset = await self._feed.start(after)
+        self.announced = self.announced and self._reset is None
 
     @property
     def resets(self) -> bool:
@@ -47,7 +48,7 @@ class Reader:
             return None
         self.announced = self.announced or batch.caught_up
         reset, self._reset = self._reset, None
-        return replace(batch, reset=reset)
+        return replace(batch, caught_up=self.announced, reset=reset)
 
 
 async def follow(feeds: Feeds, source: Source, after: Cursor | None, ear: Ear) -> AsyncGenerator[Batch]:

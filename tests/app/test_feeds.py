@@ -180,6 +180,21 @@ async def test_a_stream_that_went_back_is_told_to_who_follows(world, source):
             assert [row.seq for row in batch.rows] == [1]
 
 
+async def test_who_has_caught_up_once_stays_so(world, source):
+    """Also when more happens at once than one batch holds; only a reset begins it anew."""
+    async with (
+        running(world.server.db, world.server.bus, poll=0.05) as reading,
+        aclosing(follow(reading, source, None, Ear())) as batches,
+    ):
+        told = [await anext(batches)]
+        await record(world.server, source.stream_id, *map(str, range(150)))
+        told += [await anext(batches), await anext(batches)]
+        await execute(world, "UPDATE streams SET epoch = 'ffffffffffff'")
+        told += [await anext(batches), await anext(batches)]
+    assert [len(batch.rows) for batch in told] == [1, 100, 50, 100, 51]
+    assert [batch.caught_up for batch in told] == [True, True, True, False, True]
+
+
 async def test_a_cursor_that_another_process_gave_is_believed(world, source, reading):
     """It may lie ahead of what this process has read; only what the database does not have is refused."""
     async with reading.open(source) as feed:
