@@ -1,5 +1,6 @@
 """The bus: a ring is heard here at once and elsewhere soon, and without Redis nothing waits and nothing fails."""
 
+import asyncio
 import contextlib
 import time
 
@@ -160,6 +161,32 @@ async def test_ringing_never_waits(redis, state):
                 assert len(bus._waiting) <= WAITING_RINGS
         finally:
             redis.thaw()
+
+
+@pytest.mark.parametrize("said", [b"$abc\r\n", b"*x\r\n", b":" + b"9" * 5_000 + b"\r\n", b"HTTP/1.1 400\r\n\r\n"])
+async def test_what_is_no_redis_ends_nothing(said):
+    """Whatever is answered to whatever is said: rings are heard in this process, and it is asked again."""
+    asked = 0
+
+    async def answer(reader, writer):
+        nonlocal asked
+        asked += 1
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            while await reader.read(1 << 16):
+                writer.write(said)
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        bus = Bus(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+        async with bus.running():
+            with bus.listen("a") as bell:
+                for number in range(1, 4):
+                    bus.ring("a", number)
+                    assert await bell.wait(HEARD_SECONDS)
+                    known = asked
+                    await until(lambda known=known: asked > known)
+            assert not await bus.backend.ping()
+            known = asked
+            await until(lambda: asked > known)
 
 
 async def test_absence_is_said_once():
