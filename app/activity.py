@@ -16,16 +16,16 @@ IN_ORDER = paging.Order(Activity.seq)
 class Cursors:
     """In a feed a place is (epoch, seq), the same for pages and for subscriptions and for everybody."""
 
-    def __init__(self, epoch: str) -> None:
-        self.epoch = epoch
+    def __init__(self, extent: streams.Extent) -> None:
+        self._extent = extent
 
     def write(self, key: paging.Key) -> str:
-        return str(streams.Cursor(self.epoch, int(key)))
+        return str(streams.Cursor(self._extent.epoch, int(key)))
 
     def read(self, text: str, name: str, kind: type[paging.Key]) -> paging.Key:  # noqa: ARG002 - a number always
         cursor = streams.parse(text, name=name)
-        if cursor.epoch != self.epoch:
-            raise BadUserInput(f"`{name}` is not a cursor of this stream.", path=[name])
+        if not self._extent.has(cursor):
+            raise BadUserInput(f"`{name}` is no place in this stream, or not any more.", path=[name])
         return cursor.seq
 
 
@@ -33,8 +33,8 @@ async def pages(
     session: AsyncSession, arguments: paging.Arguments, *, counts: Mapping[UUID, paging.Count]
 ) -> Mapping[UUID, paging.Page[Activity] | BadUserInput]:
     """The same page of each project's feed."""
-    epochs = await streams.epochs(session, list(counts))
-    parents = {project_id: (Cursors(epochs[project_id]), count) for project_id, count in counts.items()}
+    extents = await streams.extents(session, list(counts))
+    parents = {project_id: (Cursors(extents[project_id]), count) for project_id, count in counts.items()}
     return await paging.pages(session, _of_stream, IN_ORDER, arguments, parents=parents)
 
 

@@ -50,8 +50,8 @@ async def pages(
     session: AsyncSession, wanted: Filter, arguments: paging.Arguments, *, counts: Mapping[UUID, paging.Count]
 ) -> Mapping[UUID, paging.Page[Event] | BadUserInput]:
     """The same page of each sandbox's events. Cursors are the stream's own, whatever the filter."""
-    epochs = await streams.epochs(session, list(counts))
-    parents = {sandbox_id: (Cursors(epochs[sandbox_id]), count) for sandbox_id, count in counts.items()}
+    extents = await streams.extents(session, list(counts))
+    parents = {sandbox_id: (Cursors(extents[sandbox_id]), count) for sandbox_id, count in counts.items()}
 
     def of_stream(stream_id: ColumnElement[UUID]) -> Select[Event]:
         return select(Event).where(Event.stream_id == stream_id, *_conditions(wanted))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import Text, cast, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -30,6 +30,18 @@ class Cursor:
 
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(f"{self.epoch}:{self.seq}".encode()).decode().rstrip("=")
+
+
+class Extent(NamedTuple):
+    """Which places a stream had when it was read."""
+
+    epoch: str
+    first_seq: int
+    last_seq: int
+
+    def has(self, place: Cursor) -> bool:
+        """Whether it is there still, and all that came after it."""
+        return place.epoch == self.epoch and self.first_seq - 1 <= place.seq <= self.last_seq
 
 
 class End(NamedTuple):
@@ -102,9 +114,23 @@ async def by_ids(session: AsyncSession, stream_ids: Sequence[UUID]) -> Sequence[
     return found.all()
 
 
-async def epochs(session: AsyncSession, stream_ids: Sequence[UUID]) -> Mapping[UUID, str]:
-    found = await session.execute(select(Stream.id, Stream.epoch).where(Stream.id.in_(stream_ids)))
-    return dict(found.all())
+async def extents(session: AsyncSession, stream_ids: Sequence[UUID]) -> Mapping[UUID, Extent]:
+    found = await session.execute(
+        select(Stream.id, Stream.epoch, Stream.first_seq, Stream.last_seq).where(Stream.id.in_(stream_ids))
+    )
+    return {stream_id: Extent(epoch, first_seq, last_seq) for stream_id, epoch, first_seq, last_seq in found}
+
+
+async def renew(session: AsyncSession) -> int:
+    """A new epoch for each stream, so that no cursor from before is good any more; answers how many there are."""
+    drawn = func.replace(cast(func.gen_random_uuid(), Text), "-", "")
+    renewed = await session.execute(
+        update(Stream)
+        .values(epoch=func.left(drawn, 2 * EPOCH_BYTES))
+        .returning(Stream.id)
+        .execution_options(synchronize_session=False)
+    )
+    return len(renewed.all())
 
 
 def topic(stream_id: UUID) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app import settings as settings_module
-from app import upgrade
+from app import streams, upgrade
 from app.cli import accounts, database, demo, up
 from app.db import Database, DatabaseUnavailable
 from app.errors import AppError, CannotStart
@@ -84,6 +84,12 @@ def migrate(context: typer.Context) -> None:
     print(f"The database is at schema {after}." if before == after else f"Migrated from {before or 'none'} to {after}.")
 
 
+@commands.command("renew-streams", epilog="Example: omoi renew-streams")
+def renew_streams(context: typer.Context) -> None:
+    """After a backup was restored: every client is told to begin its streams anew."""
+    print(f"Streams renewed: {asyncio.run(_renew_streams(context.obj().settings))}.")
+
+
 @commands.command("config", epilog="Example: omoi config --json")
 def config(
     context: typer.Context, json_: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False
@@ -117,6 +123,11 @@ async def _migrate(settings: Settings) -> tuple[str | None, str]:
     finally:
         await db.close()
     return before, upgrade.head()
+
+
+async def _renew_streams(settings: Settings) -> int:
+    async with database.borrowed(settings, holder="omoi renew-streams") as db, db.writing() as session:
+        return await streams.renew(session)
 
 
 def _told(loaded: Loaded) -> list[dict[str, Any]]:

@@ -67,6 +67,7 @@ COMMANDS = [
     ["demo"],
     ["tour"],
     ["migrate"],
+    ["renew-streams"],
     ["config"],
     *(["user", one] for one in ("create", "list", "link")),
     *(["token", one] for one in ("create", "list", "revoke")),
