@@ -155,11 +155,11 @@ class Answers:
                 await events.aclose()
 
     async def _event(self, operation: Operation, request: Request, caller: Caller, event: Any) -> Answer:
-        """The cursor is the source's, whether or not the client selected it."""
+        """The cursor is the source's, whether or not the client selected it. What cannot be told is raised instead."""
         make_context = partial(self._context, caller)
         result = await self._execution.event(operation, request.variables, make_context, event)
         whose = Whose(caller.request_id, operation.name, operation.sha256)
-        return _executed(result, whose, cursor=getattr(event, "cursor", None))
+        return Answer(wire.encode(_body(result, whose)), cursor=getattr(event, "cursor", None))
 
     def _context(self, caller: Caller) -> Context:
         context: Context = self._make_context(
@@ -187,16 +187,19 @@ def refusal(error: Exception, whose: Whose) -> Answer:
     return Answer(wire.encode({"errors": errors}), errors=errors)
 
 
-def _executed(
-    result: ExecutionResult, whose: Whose, cost: dict[str, int] | None = None, cursor: str | None = None
-) -> Answer:
-    body: dict[str, Any] = {"data": result.data}
-    if result.errors:
-        body["errors"] = present(result.errors, whose)
+def _executed(result: ExecutionResult, whose: Whose, cost: dict[str, int] | None) -> Answer:
+    body = _body(result, whose)
     if cost:
         body["extensions"] = {"cost": cost}
     try:
-        return Answer(wire.encode(body), cursor=cursor)
+        return Answer(wire.encode(body))
     except ValueError as error:
         # A resolver gave a scalar that JSON cannot carry.
-        return Answer(wire.encode({"data": None, "errors": present([error], whose)}), cursor=cursor)
+        return Answer(wire.encode({"data": None, "errors": present([error], whose)}))
+
+
+def _body(result: ExecutionResult, whose: Whose) -> dict[str, Any]:
+    body: dict[str, Any] = {"data": result.data}
+    if result.errors:
+        body["errors"] = present(result.errors, whose)
+    return body

@@ -27,7 +27,7 @@ from graphql import (
 )
 from strawberry.schema.validation_rules.maybe_null import MaybeNullValidationRule
 
-from app.errors import AppError, BadUserInput, Unavailable
+from app.errors import BadUserInput, Unavailable
 from app.settings import Settings
 from schema.documents import digest
 from schema.errors import CostExceeded, Refused
@@ -184,10 +184,18 @@ class _Awaitables(dict[type, bool]):
         return self[type(value)]
 
 
-def _absence(result: ExecutionResult) -> AppError | None:
-    """Why some of an event's objects could not be loaded, when that may pass."""
-    causes = (error.original_error for error in result.errors or ())
-    return next((cause for cause in causes if isinstance(cause, Unavailable | CostExceeded)), None)
+def _absence(result: ExecutionResult) -> Unavailable | None:
+    """Why some of an event's objects could not be loaded, when that may pass.
+
+    So may slowness: the document is no dearer than it was for the events before.
+    """
+    for error in result.errors or ():
+        match error.original_error:
+            case Unavailable() as away:
+                return away
+            case CostExceeded(message=message):
+                return Unavailable(message)
+    return None
 
 
 class Execution:
@@ -205,6 +213,7 @@ class Execution:
     ) -> ExecutionResult:
         """One event of a subscription with its objects: tried again while they are away, never told without them.
 
+        An error that leaves nothing to tell is raised as it is.
         It is an execution of its own with a context of its own. An executor that lives as long as the subscription
         remembers every event's selections (see tests/schema/test_memory.py). Who gives up ends the stream before the
         event, so that the client resumes from a cursor that stands there too.
@@ -214,11 +223,15 @@ class Execution:
             result = await self._finish(self._executor(operation, variables, make_context(), root=event))
             absence = _absence(result)
             if absence is None:
-                return result
+                break
             pause = next(pauses, None)
-            if pause is None or isinstance(absence, CostExceeded):
+            if pause is None:
                 raise absence
             await asyncio.sleep(pause)
+        if result.data is None and result.errors:
+            error = result.errors[-1]  # after this one nothing was left, so that no other came
+            raise error.original_error or error
+        return result
 
     def requested_cost(self, operation: Operation, variables: dict[str, Any] | None) -> int:
         return operation.cost.total(self._executor(operation, variables, None).variable_values.coerced)

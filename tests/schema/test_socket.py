@@ -482,13 +482,16 @@ async def test_connections_at_once_are_bounded(talk, setting):
             assert (await fourth.hear())["type"] == "next"
 
 
-async def test_an_event_waits_for_its_objects(served, talk, monkeypatch):
+@pytest.mark.parametrize(("field", "why"), [("late", "Away for a moment."), ("slow", "longer than 0.2 seconds")])
+async def test_an_event_waits_for_its_objects(talk, monkeypatch, field, why):
     """It is sent when they are back; when they stay away the stream ends before it, where the client's cursor is."""
     monkeypatch.setattr("schema.execution.RETRY_SECONDS", (0.0, 0.0))
-    async with talk(served) as socket:
-        await socket.subscribe("1", {"query": "subscription { fading { number late } }"})
+    async with toy.serve(toy.Settings(query_seconds=0.2)) as served, talk(served) as socket:
+        await socket.subscribe("1", {"query": f"subscription {{ fading {{ number told: {field} }} }}"})
         for number in range(2):
             heard = await socket.hear()
-            assert heard["payload"] == {"data": {"fading": {"number": number, "late": number}}}
+            assert heard["payload"] == {"data": {"fading": {"number": number, "told": number}}}
         ended = await socket.hear()
-        assert (ended["type"], ended["payload"][0]["message"]) == ("error", "Away for a moment.")
+        [error] = ended["payload"]
+        assert (ended["type"], error["extensions"]["code"]) == ("error", "INTERNAL")
+        assert why in error["message"]

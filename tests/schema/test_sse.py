@@ -99,6 +99,20 @@ async def test_a_source_that_breaks_is_masked(served, client, logs):
     assert [entry["event"] for entry in logs] == ["operation_failed"]
 
 
+@pytest.mark.parametrize(("field", "code"), [("few", "LIMIT_REACHED"), ("written", "INTERNAL")])
+async def test_an_event_that_cannot_be_told_ends_the_stream_before_it(served, client, field, code):
+    """Its cursor is not sent: who resumes from the last one finds it still to come."""
+    events = await read(client, served, {"query": f"subscription {{ ticks {{ {field} }} }}"})
+    assert [(event, id_) for event, id_, _ in events] == [
+        ("next", "c0"),
+        ("next", "c1"),
+        ("next", None),
+        ("complete", None),
+    ]
+    assert "data" not in events[2][2]
+    assert [error["extensions"]["code"] for error in events[2][2]["errors"]] == [code]
+
+
 async def test_a_stream_needs_credentials(served, client):
     """Without them there is no stream, but a 401."""
     response = await client.post(served.url, json=TICKS, headers={**STREAM, "authorization": "Bearer wrong"})

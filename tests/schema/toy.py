@@ -16,7 +16,16 @@ from strawberry.schema.config import StrawberryConfig
 
 from app.auth import Credentials, Principal
 from app.enums import PrincipalKind
-from app.errors import AppError, BadUserInput, InvalidInput, NotFound, Several, Unauthenticated, Unavailable
+from app.errors import (
+    AppError,
+    BadUserInput,
+    InvalidInput,
+    LimitReached,
+    NotFound,
+    Several,
+    Unauthenticated,
+    Unavailable,
+)
 from app.settings import Settings
 from schema.asgi import Endpoint
 
@@ -67,6 +76,13 @@ class Fading:
         if self.away:
             self.away -= 1
             raise Unavailable("Away for a moment.")
+        return self.number
+
+    @strawberry.field
+    async def slow(self) -> int:
+        if self.away:
+            self.away -= 1
+            await asyncio.get_running_loop().create_future()
         return self.number
 
 
@@ -175,6 +191,16 @@ class TickType:
         if self.number % 2:
             raise NotFound
         return None
+
+    @strawberry.field
+    def few(self) -> int:
+        if self.number > 1:
+            raise LimitReached("That is too much at once.")
+        return self.number
+
+    @strawberry.field
+    def written(self) -> strawberry.scalars.JSON:
+        return {1, 2} if self.number > 1 else 0  # type: ignore[return-value]
 
     @strawberry.field
     def item(self) -> Item:
