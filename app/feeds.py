@@ -7,59 +7,26 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID
 
-import orjson
 import structlog
-from sqlalchemy import Select, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app import streams
+from app import sources, streams
 from app.bus import Bell, Bus
 from app.db import Database, DatabaseUnavailable
-from app.enums import SandboxEventType
 from app.errors import AppError, NotFound, Unavailable
-from app.long_texts import LONG_BYTES
-from app.models import Activity, Event, Stream
+from app.models import Stream
+from app.sources import Source
 from app.streams import Cursor
 
 PAGE = 100  # rows in one payload at most
-PAGE_BYTES = 256 << 10  # beyond which a payload takes no further row
 READ = 500  # rows that a feed reads at once
 RECENT_ROWS = 1_000  # of each stream, kept for those who are a little behind
 RECENT_BYTES = 4 << 20
-ROW_BYTES = 500  # of a row beside its payload
 RETRY_SECONDS = 0.5
 
 Found = TypeVar("Found")
 
 log = structlog.get_logger()
-
-
-def _part(table: type[Event] | type[Activity]) -> Select[Any]:
-    here = table.stream_id == bindparam("stream_id")
-    between = table.seq > bindparam("after"), table.seq <= bindparam("upto")
-    return select(table).where(here, *between).order_by(table.seq).limit(bindparam("most"))
-
-
-PARTS = {table: _part(table) for table in (Event, Activity)}  # to make them anew is a fifth of reading a small part
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """One stream, or the part of it that somebody wants."""
-
-    stream_id: UUID
-    project_id: UUID  # whose members may read it
-    table: type[Event] | type[Activity]
-    types: frozenset[SandboxEventType] | None = None  # only these; None: all
-
-    def wants(self, row: Any) -> bool:
-        return self.types is None or row.type in self.types
-
-    async def rows(self, session: AsyncSession, after: int, upto: int, limit: int) -> Sequence[Any]:
-        given = {"stream_id": self.stream_id, "after": after, "upto": upto, "most": limit}
-        if self.types is None:
-            return (await session.scalars(PARTS[self.table], given)).all()
-        return (await session.scalars(PARTS[self.table].where(Event.type.in_(self.types)), given)).all()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +130,7 @@ class Feed:
         rows = self._remembered(source, after.seq, end)
         if rows is None:
             rows = await self._stored(source, after, end)
-        fitting = _fitting(rows)
+        fitting = sources.fitting(rows)
         # The page was full, or it holds all that there is; also for a reader who leaves some out.
         full = len(fitting) == PAGE or len(fitting) < len(rows)
         rows, reached = fitting, fitting[-1].seq if full else max(after.seq, end)
@@ -176,8 +143,10 @@ class Feed:
             await self._begin()
             while True:
                 await bell.wait(None)
-                await asyncio.sleep(self._window_seconds)
-                await self._read_on()
+                if bell.missed or bell.newest > self.tip.seq:  # or else it is the echo of a ring, by way of Redis
+                    bell.missed = False
+                    await asyncio.sleep(self._window_seconds)
+                    await self._read_on()
         except NotFound as gone:
             self._fail(gone)
         except Exception:
@@ -256,12 +225,12 @@ class Feed:
         if rows[0].seq != self.tip.seq + 1:  # what lay between is no longer kept
             self._recent, self._bytes = [], 0
         self._recent.extend(rows)
-        self._bytes += sum(map(_bytes, rows))
+        self._bytes += sum(map(sources.size_of, rows))
         self.tip = Cursor(self.tip.epoch, rows[-1].seq)
         self._last_seq = max(self._last_seq, rows[-1].seq)
         drop = 0
         while drop < len(self._recent) - len(rows) and self._too_much(drop):
-            self._bytes -= _bytes(self._recent[drop])
+            self._bytes -= sources.size_of(self._recent[drop])
             drop += 1
         del self._recent[:drop]
 
@@ -346,15 +315,21 @@ class Feeds:
         """One question a turn for all streams together, for those whose ring was lost."""
         while True:
             await asyncio.sleep(self._poll_seconds)
-            known = {stream_id: shared.feed.tip.seq for stream_id, shared in self._feeds.items()}
             try:
-                async with self._db.background, self._db.reading() as session:
-                    found = await streams.by_ids(session, list(known))
+                await self._look()
             except DatabaseUnavailable:
-                continue
-            for stream in found:
-                if shared := self._feeds.get(stream.id):
-                    shared.feed.saw(stream, known.get(stream.id, 0))
+                pass  # said elsewhere; the next turn asks again
+            except Exception:
+                # The edge of the poll: were it to end, no lost ring would be made good any more.
+                log.exception("stream_poll_failed")
+
+    async def _look(self) -> None:
+        known = {stream_id: shared.feed.tip.seq for stream_id, shared in self._feeds.items()}
+        async with self._db.background, self._db.reading() as session:
+            found = await streams.by_ids(session, list(known))
+        for stream in found:
+            if shared := self._feeds.get(stream.id):
+                shared.feed.saw(stream, known[stream.id])
 
 
 @dataclass(slots=True)
@@ -362,20 +337,3 @@ class _Open:
     feed: Feed
     task: asyncio.Task[None]
     followers: int = 0
-
-
-def _fitting(rows: Sequence[Any]) -> Sequence[Any]:
-    """As many of them as one payload takes, and one at least."""
-    size = 0
-    for number, row in enumerate(rows):
-        size += _bytes(row)
-        if number and size > PAGE_BYTES:
-            return rows[:number]
-    return rows
-
-
-def _bytes(row: Any) -> int:
-    """About how large a row is, and at least how large the texts are that lie beside it."""
-    payload = getattr(row, "payload", None) or {}
-    beside = sum(isinstance(value, dict) and "blob" in value for value in payload.values())
-    return ROW_BYTES + len(orjson.dumps(payload)) + LONG_BYTES * beside

@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
-from app.feeds import Batch, Ear, Feed, Feeds, Reset, Source
+from app.feeds import Batch, Ear, Feed, Feeds, Reset
+from app.sources import Source
 from app.streams import Cursor
 
 

@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 from app import feeds, ids, paging, streams
-from app.feeds import Source
 from app.models import Activity, Project
+from app.sources import Source
 from resolvers.context import Context
 from resolvers.live import Live, live
 from resolvers.nodes import load

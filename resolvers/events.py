@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from app import feeds, files, histories, ids, paging, reported, sandboxes, streams
 from app.enums import SandboxEventType
 from app.errors import BadUserInput
-from app.feeds import Source
 from app.models import Event, Sandbox
+from app.sources import Source
 from app.usage import Usage
 from resolvers.context import Context
 from resolvers.files import text_of

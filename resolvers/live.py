@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from app import readers, streams
-from app.feeds import Batch, Ear, Feeds, Source
+from app.feeds import Batch, Ear, Feeds
 from app.rights import Rights
+from app.sources import Source
 from resolvers.context import Context
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import structlog
 
 from app.errors import AppError, RequestError, Unavailable
-from app.feeds import Batch, Ear, Feed, Source
+from app.feeds import Batch, Ear, Feed
 from app.readers import Reader
+from app.sources import Source
 from app.streams import Cursor
 from resolvers.live import Live
 from schema.wire import Answer
@@ -201,6 +202,7 @@ class Hub:
                             if member.number == group.next:
                                 await member.wait()
                             else:
+                                member.check()
                                 yield group.next_of(member)
                         reader.place = member.place
                         member.stand_at(None, reader.place)
@@ -231,11 +233,12 @@ class Hub:
 async def _caught_up(group: Group, reader: Reader, live: Live, execute: Execute, ear: Ear) -> AsyncGenerator[Answer]:
     """What a subscriber has not seen yet, up to exactly where its group is."""
     while True:
+        before = reader.place, group.place
         batch = await reader.next(upto=group.place.seq)
         ear.check()
         if batch is not None:
             yield await execute(live.tell(batch))
         if reader.place == group.place and reader.announced:
             return
-        if reader.place.seq > group.place.seq and reader.place.epoch == group.place.epoch:
+        if (reader.place, group.place) == before:  # the group is behind, or has not heard that the stream went back
             await ear.wait()

@@ -234,11 +234,12 @@ class Socket:
     async def _watch(self, principal: Principal) -> None:
         """End every stream once the principal may act no longer; what is asked after that is refused."""
         self._revoked = await self._access.ended(principal)
+        ended = [id_ for id_, running in self._operations.items() if running.streams]
+        for id_ in ended:
+            self._leave(id_)
         with suppress(Gone):
-            for id_, running in list(self._operations.items()):
-                if running.streams:
-                    self._leave(id_)
-                    await self._send_error(id_, refusal(self._revoked, Whose(new_request_id())))
+            for id_ in ended:
+                await self._send_error(id_, refusal(self._revoked, Whose(new_request_id())))
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)

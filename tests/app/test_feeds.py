@@ -4,17 +4,20 @@ import asyncio
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
+import structlog
 from sqlalchemy import text
 
 from app import ids, streams
+from app.bus import EVERYTHING
 from app.db import DatabaseUnavailable
 from app.enums import SandboxEventType
 from app.errors import Forbidden, NotFound
-from app.feeds import Ear, Feeds, Source
+from app.feeds import Ear, Feeds
 from app.models import Activity, Event
 from app.readers import follow
+from app.sources import Source
 from tests.schema import boxes
-from tests.servers import until
+from tests.servers import PATIENCE_SECONDS, until
 from tests.world import record
 
 
@@ -66,6 +69,11 @@ async def seqs(batches, count):
     while len(found) < count:
         found += [row.seq for row in (await anext(batches)).rows]
     return found
+
+
+async def bus_heard(bus):
+    """Until whoever listens has taken all rings."""
+    await until(lambda: not any(bell._rung.is_set() for bells in bus._bells.values() for bell in bells))
 
 
 async def test_many_readers_cost_one_read(world, source):
@@ -126,6 +134,39 @@ async def test_a_lost_ring_costs_one_poll(world, source):
         assert await seqs(batches, 1) == [1]
         await record(world.server, source.stream_id, "two", heard=False)
         assert await seqs(batches, 1) == [2]
+
+
+async def test_what_goes_wrong_in_the_poll_does_not_end_it(world, source):
+    """Whatever it was: it is logged, and the next turn finds what was lost."""
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            running(world.server.db, world.server.bus, poll=0.05) as reading,
+            aclosing(follow(reading, source, None, Ear())) as batches,
+        ):
+            assert await seqs(batches, 1) == [1]
+            await execute(world, "ALTER TABLE streams RENAME TO mislaid")
+            await until(lambda: any(entry["event"] == "stream_poll_failed" for entry in logs))
+            await execute(world, "ALTER TABLE mislaid RENAME TO streams")
+            await record(world.server, source.stream_id, "two", heard=False)
+            assert await seqs(batches, 1) == [2]
+
+
+async def test_a_ring_of_what_was_read_costs_nothing(world, source):
+    """One's own comes back by way of Redis; after a gap, in which any may have been lost, it is looked all the same."""
+    db, bus = Counting(world.server.db), world.server.bus
+    async with running(db, bus, poll=3600) as reading, aclosing(follow(reading, source, None, Ear())) as batches:
+        assert await seqs(batches, 1) == [1]
+        turns = db.turns
+        for seq in (2, 3, 4):
+            await record(world.server, source.stream_id, str(seq))
+            assert await seqs(batches, 1) == [seq]
+            bus._hear(f"{streams.topic(source.stream_id)} {seq}")
+            await bus_heard(bus)
+        assert db.turns == turns + 3
+        await record(world.server, source.stream_id, "lost", heard=False)
+        bus._hear(EVERYTHING)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await seqs(batches, 1) == [5]
 
 
 async def test_what_happens_within_the_window_comes_together(world, source):

@@ -3,16 +3,21 @@
 import asyncio
 import contextlib
 import secrets
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import delete
 
 from app import ids
+from app.feeds import Ear
 from app.models import Event, Stream
-from schema.hub import Hub, Room
+from app.readers import Reader
+from app.sources import Source
+from app.streams import Cursor
+from schema.hub import Hub, Room, _caught_up
 from tests import world as w
 from tests.schema import boxes
-from tests.servers import until
+from tests.servers import PATIENCE_SECONDS, until
 
 FOLLOW = """subscription($id: ID!, $after: String) {
   sandboxEvents(sandboxId: $id, after: $after) { events { seq type payload } cursor caughtUp reset { reason } } }"""
@@ -217,6 +222,59 @@ async def test_a_stream_that_went_back_resets_every_member(world, ada, box):
         assert group._size == len(group._frames[0].answer.body)
     assert all("ahead" in payload["reset"]["reason"] for payload in told)
     assert [[event["seq"] for event in payload["events"]] for payload in told + after] == [[1]] * 2 + [[2]] * 2
+
+
+@pytest.mark.parametrize(("epoch", "seq"), [("ffffffffffff", 0), ("ffffffffffff", 40), (None, 40)])
+async def test_who_joins_while_a_stream_goes_back_waits_for_the_group(world, apollo, box, monkeypatch, epoch, seq):
+    """It does not look again and again until the group has heard of it too: others would have no turn meanwhile."""
+    turns, read = 0, Reader.next
+
+    async def counted(reader, **given):
+        nonlocal turns
+        turns += 1
+        assert turns < 100
+        return await read(reader, **given)
+
+    async def execute(batch):
+        return batch
+
+    monkeypatch.setattr(Reader, "next", counted)
+    source = Source(stream_id=box.key, project_id=ids.decode(apollo)[1], table=Event)
+    live, ear = SimpleNamespace(tell=lambda batch: batch), Ear()
+    async with world.server.feeds.open(source) as feed:
+        group = SimpleNamespace(place=Cursor(epoch or feed.tip.epoch, seq))  # where it stood before
+        reader = Reader(feed, source)
+        await reader.begin(None)
+        joining = asyncio.create_task(all_of(_caught_up(group, reader, live, execute, ear)))
+        await until(lambda: ear.waits or joining.done())
+        group.place = feed.tip
+        ear.wake()
+        assert [row.seq for batch in await joining for row in batch.rows] == [1, 2]
+
+
+async def test_what_a_group_does_while_a_member_sends_is_not_missed(world, apollo, box):
+    """One who sends what it has while its group goes on does not wait for the group to go on again."""
+    source = Source(stream_id=box.key, project_id=ids.decode(apollo)[1], table=Event)
+    live, ear = SimpleNamespace(tell=lambda batch: batch), Ear()
+
+    async def execute(batch):
+        return batch
+
+    async with world.server.feeds.open(source) as feed:
+        group = SimpleNamespace(place=feed.tip)
+        reader = Reader(feed, source)
+        await reader.begin(feed.tip)
+        joining = _caught_up(group, reader, live, execute, ear)
+        assert (await anext(joining)).rows == ()
+        await box.did("LOG")
+        await until(lambda: feed.tip.seq == 3)
+        group.place = feed.tip
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert [row.seq for batch in await all_of(joining) for row in batch.rows] == [3]
+
+
+async def all_of(answers):
+    return [answer async for answer in answers]
 
 
 async def box_page(account, box):

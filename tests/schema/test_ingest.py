@@ -1,6 +1,7 @@
 """What is large in a report, or too much of it: moved, refused or put off, and never lost without a word."""
 
 import hashlib
+import json
 
 import pytest
 
@@ -17,6 +18,7 @@ ENDED = """query($id: ID!) { sandbox(id: $id) { failure { message } task { resul
   events(last: 2) { nodes { payload ... on SandboxStatusEvent { message } ... on CompletedEvent { summary } } } } }"""
 OUTPUTS = """subscription($id: ID!) { sandboxEvents(sandboxId: $id) { events {
   ... on ToolCompletedEvent { output } } } }"""
+PAYLOADS = "subscription($id: ID!) { sandboxEvents(sandboxId: $id, types: [LOG]) { events { payload } } }"
 LONG = 64 << 10
 
 
@@ -66,6 +68,18 @@ async def test_a_long_text_lies_beside_its_event(ada, box, kind, place, given, s
     assert stays["payload"] == short["payload"]
     assert moved["payload"] == {**given, place: name(text("l"))}
     assert (shown(stays), shown(moved)) == (text("s", LONG - 200), text("l"))
+
+
+@pytest.mark.parametrize("number", ["1e22", "18446744073709551616", "-1e300", "1e-7"])
+async def test_any_number_that_was_taken_is_told(ada, box, number):
+    """Also one that fits in no 64 bits: whoever follows the sandbox hears it, and all that comes after it."""
+    value = float(number)
+    await box.report(box.event("LOG", {"x": json.loads(number), "deep": [{"y": value}]}), box.event("LOG"))
+    heard = []
+    async with ada.following(PAYLOADS, id=box.id) as followed:
+        while len(heard) < 2:
+            heard += [event["payload"] for event in (await followed.next())["events"]]
+    assert ([float(heard[0]["x"]), float(heard[0]["deep"][0]["y"])], heard[1]) == ([value] * 2, {})
 
 
 async def test_few_long_texts_come_in_one_payload(ada, box):

@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from app import feeds, ids, readers, streams
-from app.feeds import Ear, Feeds, Source
+from app.feeds import Ear, Feeds
 from app.models import Activity, Stream
+from app.sources import Source
 from app.streams import Cursor
 from resolvers.live import Live
 from schema.hub import Hub, Room
