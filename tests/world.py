@@ -73,14 +73,14 @@ class Account:
         return next(value for name, value in payload.items() if name != "errors")
 
     @contextlib.asynccontextmanager
-    async def following(self, document: str, **variables: Any):
+    async def following(self, document: str, *, operation: str | None = None, **variables: Any):
         """A subscription over the socket: `await events.next()` is its next payload."""
         async with connect(
             self.world.url.replace("http", "ws") + "/graphql", subprotocols=["graphql-transport-ws"]
         ) as ws:
             await ws.send(json.dumps({"type": "connection_init", "payload": {"authorization": f"Bearer {self.token}"}}))
             assert json.loads(await ws.recv())["type"] == "connection_ack"
-            payload = {"query": document, "variables": variables}
+            payload = {"query": document, "operationName": operation, "variables": variables}
             await ws.send(json.dumps({"type": "subscribe", "id": "1", "payload": payload}))
             yield Events(ws)
 

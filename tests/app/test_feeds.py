@@ -264,6 +264,26 @@ async def test_a_reader_who_wants_little_is_moved_on(world, ada, apollo, reading
     assert second.end.seq == again.end.seq == 153
 
 
+async def test_a_payload_has_a_largest_size(ada, apollo, reading, monkeypatch):
+    """From memory as from the database; what is larger by itself comes alone, and nothing is left out."""
+    monkeypatch.setattr("app.sources.PAGE_BYTES", 8_000)
+    box = await boxes.running(ada, apollo)
+    source = Source(stream_id=box.key, project_id=ids.decode(apollo)[1], table=Event)
+    async with aclosing(follow(reading, source, None, Ear())) as batches:
+        begun = await anext(batches)
+        await box.report(*(box.event("LOG", {"text": "x" * size}) for size in (3_000, 3_000, 3_000, 20_000, 3_000)))
+        told = [await anext(batches) for _ in range(4)]
+    async with (
+        running(ada.world.server.db, ada.world.server.bus) as anew,
+        aclosing(follow(anew, source, begun.end, Ear())) as batches,
+    ):
+        again = [await anext(batches) for _ in range(4)]
+
+    for pages in (told, again):
+        assert [[row.seq for row in batch.rows] for batch in pages] == [[3, 4], [5], [6], [7]]
+    assert [batch.caught_up for batch in again] == [False, False, False, True]
+
+
 async def test_a_feed_ends_with_its_last_reader(world, source, reading):
     """Nothing stays of it: no task, no bell."""
     listeners = world.server.bus.listeners

@@ -2,19 +2,24 @@
 
 import asyncio
 import contextlib
+import json
 import secrets
 from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import delete
 
-from app import ids
+from app import auth, ids
+from app.errors import Forbidden
 from app.feeds import Ear
-from app.models import Event, Stream
+from app.models import Activity, Event, Stream
 from app.readers import Reader
 from app.sources import Source
 from app.streams import Cursor
+from resolvers.live import Live
 from schema.hub import Hub, Room, _caught_up
+from schema.socket import PROTOCOL, SEND_NOW
+from schema.wire import Answer
 from tests import world as w
 from tests.schema import boxes
 from tests.servers import PATIENCE_SECONDS, until
@@ -84,6 +89,44 @@ async def test_other_documents_and_variables_do_not_share(world, ada, box):
         await box.did("LOG")
         assert "source" not in (await one[0].next())["events"][0]
         assert (await other[0].next())["events"][0]["source"] == "AGENT"
+
+
+async def test_a_variable_inside_is_answered_to_each_as_it_gave_it(world, ada, box):
+    """One document, and one stream with the same part of it: what an argument further in says tells them apart."""
+    document = """subscription($id: ID!, $most: Int) { sandboxEvents(sandboxId: $id) { caughtUp
+      events { ... on ToolCompletedEvent { output(maxChars: $most) } } } }"""
+    async with followers([ada], document, id=box.id, most=2) as few, followers([ada], document, id=box.id) as whole:
+        await box.did("TOOL_COMPLETED", {"toolUseId": "1", "tool": "Bash", "isError": False, "output": "abcdef"})
+        assert [(await events.next())["events"] for events in few + whole] == [
+            [{"output": "ab"}],
+            [{"output": "abcdef"}],
+        ]
+
+
+async def test_each_operation_of_one_document_is_answered_for_itself(ada, box):
+    """The name that chose it tells them apart; the text is the same."""
+    one = "subscription One($id: ID!) { sandboxEvents(sandboxId: $id) { events { seq } caughtUp } }"
+    document = one + one.replace("One", "Other").replace("seq", "type")
+    async with (
+        followers([ada], document, operation="One", id=box.id) as some,
+        followers([ada], document, operation="Other", id=box.id) as others,
+    ):
+        await box.did("LOG")
+        assert [(await events.next())["events"] for events in some + others] == [[{"seq": 3}], [{"type": "LOG"}]]
+
+
+async def test_what_is_shared_is_made_for_nobody(ada, bob, apollo, box, executed):
+    """Not in the name of who came first; and by a context of its own, so that nothing old is told."""
+    await w.share(ada, apollo, bob)
+    async with followers([ada, bob], FOLLOW, id=box.id) as both:
+        executed.clear()
+        for _ in range(2):
+            await box.did("LOG")
+            for events in both:
+                await events.next()
+    contexts = [make_context() for _operation, _variables, make_context, _event in executed]
+    assert [context.principal for context in contexts] == [auth.NOBODY] * 2
+    assert contexts[0] is not contexts[1]
 
 
 async def test_what_depends_on_who_asks_is_not_shared(world, ada, apollo):
@@ -160,6 +203,133 @@ async def test_who_reads_too_slowly_is_told_where_to_resume(world, ada, box, mon
         while heard[-1] < seen[-1]:
             heard += [event["seq"] for event in (await events.next())["events"]]
     assert heard == seen == list(range(3, 303))
+
+
+@pytest.fixture
+def live(world, ada, apollo):
+    """Follows the project's feed by hand, for a member; each answer is a list of seqs."""
+    hub = hub_of(world)[0]
+    stream_id = ids.decode(apollo)[1]
+
+    async def execute(batch):
+        return Answer(json.dumps([row.seq for row in batch.rows]).encode())
+
+    def follow(account, offer=lambda _answer: False):
+        one = Live(
+            feeds=world.server.feeds,
+            source=Source(stream_id=stream_id, project_id=stream_id, table=Activity),
+            after=None,
+            tell=lambda batch: batch,
+            rights=world.server.rights,
+            reader=account.user.id,
+        )
+        return contextlib.aclosing(hub.follow(one, "a document", execute, offer))
+
+    return follow
+
+
+def group_of(world):
+    [group] = [shared.group for shared in hub_of(world)[0]._groups.values()]
+    return group
+
+
+async def test_nothing_is_offered_while_an_answer_is_on_its_way(world, ada, apollo, live):
+    """Who has taken one and not come back may still be sending it, and what is offered would overtake it."""
+    takes = [False, True, True]
+    offered = []
+
+    def offer(answer):
+        offered.append(json.loads(answer.body))
+        return takes.pop(0)
+
+    async with live(ada, offer) as answers:
+        told = [json.loads((await anext(answers)).body)]
+        on_its_way = asyncio.create_task(anext(answers))
+        await until(lambda: waits(world))
+        await w.record(world.server, ids.decode(apollo)[1], "two")
+        told.append(json.loads((await on_its_way).body))
+        await w.record(world.server, ids.decode(apollo)[1], "three")
+        await until(lambda: group_of(world).next == 2)
+        assert offered == [[2]]
+        told.append(json.loads((await anext(answers)).body))
+    assert told == [[1], [2], [3]]
+
+
+def waits(world):
+    return all(member.waits for member in group_of(world)._members)
+
+
+async def test_who_refuses_an_offer_is_told_all_the_same(world, ada, apollo, live):
+    """At once: the answer may be the last one for a long time."""
+    offered = []
+    async with live(ada, offered.append) as answers:  # which says of none that it was sent
+        await anext(answers)
+        following = asyncio.create_task(anext(answers))
+        await until(lambda: waits(world))
+        await w.record(world.server, ids.decode(apollo)[1], "the last one")
+        async with asyncio.timeout(w.ANSWER_SECONDS):
+            assert json.loads((await following).body) == [2]
+    assert len(offered) == 1
+
+
+async def test_who_is_removed_while_catching_up_is_told_nothing_later(ada, bob, apollo, live, monkeypatch):
+    """Of a long past, too, which was there before: the right is looked at before each answer."""
+    monkeypatch.setattr("app.feeds.PAGE", 1)
+    await w.share(ada, apollo, bob)
+    async with live(bob) as answers:
+        assert json.loads((await anext(answers)).body) == [1]
+        await ada.do("removeMember", "project { id }", projectId=apollo, userId=bob.id)
+        with pytest.raises(Forbidden):
+            await anext(answers)
+
+
+async def test_who_is_removed_while_it_lags_is_told_nothing_later(world, ada, bob, apollo, live):
+    """Although it is in the group's mailbox already, for those who stay."""
+    await w.share(ada, apollo, bob)
+    async with live(bob) as answers:
+        await anext(answers)
+        on_its_way = asyncio.create_task(anext(answers))
+        await until(lambda: waits(world))
+        await w.record(world.server, ids.decode(apollo)[1], "it is sending this one")
+        await on_its_way
+        await w.record(world.server, ids.decode(apollo)[1], "and this one waits")
+        await until(lambda: group_of(world).next == 2)
+        await ada.do("removeMember", "project { id }", projectId=apollo, userId=bob.id)
+        with pytest.raises(Forbidden):
+            await anext(answers)
+
+
+async def test_nothing_is_offered_behind_a_close(world, ada, box):
+    """A connection that was sent away takes no offer, although its server would; the operation ends instead."""
+    said, at_once, heard = [], [], asyncio.Queue()
+
+    async def send(message):
+        said.append(message)
+
+    def send_now(text):
+        at_once.append(json.loads(text))
+        return True
+
+    init = {"type": "connection_init", "payload": {"token": ada.token}}
+    subscribe = {"type": "subscribe", "id": "1", "payload": {"query": FOLLOW, "variables": {"id": box.id}}}
+    for message in (None, init, subscribe):
+        heard.put_nowait({"type": "websocket.receive", "text": json.dumps(message)})
+    extensions = {SEND_NOW: {"send": send_now}}
+    scope = {"type": "websocket", "headers": [], "subprotocols": [PROTOCOL], "extensions": extensions}
+    running = asyncio.create_task(world.server.endpoint(scope, heard.get, send))
+    async with followers([ada], FOLLOW, id=box.id) as (other,):
+        await until(lambda: '"caughtUp":true' in said[-1].get("text", "") and waits(world))
+        await box.did("LOG")
+        await other.next()
+        assert [message["id"] for message in at_once] == ["1"]
+        [one] = [open_ for open_ in world.server.endpoint._open if open_._receive == heard.get]
+        one.drain()
+        await until(lambda: said[-1]["type"] == "websocket.close")
+        await box.did("LOG")
+        await other.next()
+        assert len(at_once) == 1
+    heard.put_nowait({"type": "websocket.disconnect"})
+    await running
 
 
 async def test_an_answer_that_is_large_puts_nobody_behind(world, ada, box, monkeypatch):

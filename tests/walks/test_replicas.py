@@ -8,7 +8,7 @@ import pytest
 from app.settings import Settings
 from tests.schema import boxes
 from tests.servers import until, valkey
-from tests.world import Account, World, project, ticket
+from tests.world import Account, World, project, share, ticket
 
 FEED = "subscription($id: ID!) { projectActivity(projectId: $id) { activities { seq verb } } }"
 HEALTH = "{ health { status components { name status } } }"
@@ -179,3 +179,31 @@ async def test_start_without_redis(database_url, tmp_path):
             assert await health_is(ada, "DEGRADED")
             await redis.start()
             await until(lambda: health_is(ada, "OK"))
+
+
+async def removed_elsewhere(here, there):
+    """The last word to a member of a project whom the other replica removes."""
+    apollo = await project(here)
+    bob = await here.world.account("bob")
+    await share(here, apollo, bob)
+    async with Account(there.world, bob.user, bob.token).following(FEED, id=apollo) as events:
+        await read_until(events, 2)
+        await here.do("removeMember", "project { id }", projectId=apollo, userId=bob.id)
+        while (message := await events.message())["type"] == "next":
+            pass
+    return message["type"], message["payload"][0]["extensions"]["code"]
+
+
+async def test_a_member_removed_elsewhere_is_ended_by_a_ring(database_url, tmp_path, redis, monkeypatch):
+    """Nobody asks by itself here: the other replica says that there is a reason to look."""
+    monkeypatch.setattr("app.rights.WATCH_SECONDS", NEVER)
+    async with replicas(database_url, tmp_path, redis, poll_seconds=NEVER) as (here, there):
+        assert await removed_elsewhere(here, there) == ("error", "FORBIDDEN")
+
+
+async def test_a_member_removed_elsewhere_is_ended_without_a_ring(database_url, tmp_path):
+    """No bus joins these two, and no stream is polled: the question that is asked by itself finds it."""
+    given = Settings(data=tmp_path, orchestrator_enabled=False, redis_url=None, stream_poll_seconds=NEVER)
+    async with World(given, database_url).running() as one, World(given, database_url).running() as two:
+        ada = await one.account("ada")
+        assert await removed_elsewhere(ada, Account(two, ada.user, ada.token)) == ("error", "FORBIDDEN")
