@@ -71,6 +71,14 @@ async def seqs(batches, count):
     return found
 
 
+async def up_to(batches, seq):
+    """The next batches, until one ends there."""
+    found = [await anext(batches)]
+    while found[-1].end.seq < seq:
+        found.append(await anext(batches))
+    return found
+
+
 async def bus_heard(bus):
     """Until whoever listens has taken all rings."""
     await until(lambda: not any(bell._rung.is_set() for bells in bus._bells.values() for bell in bells))
@@ -221,6 +229,18 @@ async def test_a_stream_that_went_back_is_told_to_who_follows(world, source):
             assert [row.seq for row in batch.rows] == [1]
 
 
+async def test_what_is_dropped_while_it_is_read_is_told(world, source, reading, monkeypatch):
+    """Who was about to read it hears where the stream begins by now, and not merely what is left."""
+    monkeypatch.setattr("app.feeds.PAGE", 1)
+    await record(world.server, source.stream_id, "two", "three", "four")
+    async with aclosing(follow(reading, source, None, Ear())) as batches:
+        assert await seqs(batches, 1) == [1]
+        await execute(world, "DELETE FROM activities WHERE seq < 4")
+        await execute(world, "UPDATE streams SET first_seq = 4")
+        batch = await anext(batches)
+    assert (batch.reset.first_available_seq, [row.seq for row in batch.rows]) == (4, [4])
+
+
 async def test_who_has_caught_up_once_stays_so(world, source):
     """Also when more happens at once than one batch holds; only a reset begins it anew."""
     async with (
@@ -272,12 +292,12 @@ async def test_a_payload_has_a_largest_size(ada, apollo, reading, monkeypatch):
     async with aclosing(follow(reading, source, None, Ear())) as batches:
         begun = await anext(batches)
         await box.report(*(box.event("LOG", {"text": "x" * size}) for size in (3_000, 3_000, 3_000, 20_000, 3_000)))
-        told = [await anext(batches) for _ in range(4)]
+        told = await up_to(batches, 7)
     async with (
         running(ada.world.server.db, ada.world.server.bus) as anew,
         aclosing(follow(anew, source, begun.end, Ear())) as batches,
     ):
-        again = [await anext(batches) for _ in range(4)]
+        again = await up_to(batches, 7)
 
     for pages in (told, again):
         assert [[row.seq for row in batch.rows] for batch in pages] == [[3, 4], [5], [6], [7]]

@@ -228,6 +228,11 @@ def live(world, ada, apollo):
     return follow
 
 
+async def told_next(answers):
+    async with asyncio.timeout(w.ANSWER_SECONDS):
+        return json.loads((await anext(answers)).body)
+
+
 def group_of(world):
     [group] = [shared.group for shared in hub_of(world)[0]._groups.values()]
     return group
@@ -243,15 +248,15 @@ async def test_nothing_is_offered_while_an_answer_is_on_its_way(world, ada, apol
         return takes.pop(0)
 
     async with live(ada, offer) as answers:
-        told = [json.loads((await anext(answers)).body)]
-        on_its_way = asyncio.create_task(anext(answers))
+        told = [await told_next(answers)]
+        on_its_way = asyncio.create_task(told_next(answers))
         await until(lambda: waits(world))
         await w.record(world.server, ids.decode(apollo)[1], "two")
-        told.append(json.loads((await on_its_way).body))
+        told.append(await on_its_way)
         await w.record(world.server, ids.decode(apollo)[1], "three")
         await until(lambda: group_of(world).next == 2)
         assert offered == [[2]]
-        told.append(json.loads((await anext(answers)).body))
+        told.append(await told_next(answers))
     assert told == [[1], [2], [3]]
 
 
@@ -263,12 +268,11 @@ async def test_who_refuses_an_offer_is_told_all_the_same(world, ada, apollo, liv
     """At once: the answer may be the last one for a long time."""
     offered = []
     async with live(ada, offered.append) as answers:  # which says of none that it was sent
-        await anext(answers)
-        following = asyncio.create_task(anext(answers))
+        await told_next(answers)
+        following = asyncio.create_task(told_next(answers))
         await until(lambda: waits(world))
         await w.record(world.server, ids.decode(apollo)[1], "the last one")
-        async with asyncio.timeout(w.ANSWER_SECONDS):
-            assert json.loads((await following).body) == [2]
+        assert await following == [2]
     assert len(offered) == 1
 
 
@@ -277,18 +281,18 @@ async def test_who_is_removed_while_catching_up_is_told_nothing_later(ada, bob, 
     monkeypatch.setattr("app.feeds.PAGE", 1)
     await w.share(ada, apollo, bob)
     async with live(bob) as answers:
-        assert json.loads((await anext(answers)).body) == [1]
+        assert await told_next(answers) == [1]
         await ada.do("removeMember", "project { id }", projectId=apollo, userId=bob.id)
         with pytest.raises(Forbidden):
-            await anext(answers)
+            await told_next(answers)
 
 
 async def test_who_is_removed_while_it_lags_is_told_nothing_later(world, ada, bob, apollo, live):
     """Although it is in the group's mailbox already, for those who stay."""
     await w.share(ada, apollo, bob)
     async with live(bob) as answers:
-        await anext(answers)
-        on_its_way = asyncio.create_task(anext(answers))
+        await told_next(answers)
+        on_its_way = asyncio.create_task(told_next(answers))
         await until(lambda: waits(world))
         await w.record(world.server, ids.decode(apollo)[1], "it is sending this one")
         await on_its_way
@@ -296,7 +300,7 @@ async def test_who_is_removed_while_it_lags_is_told_nothing_later(world, ada, bo
         await until(lambda: group_of(world).next == 2)
         await ada.do("removeMember", "project { id }", projectId=apollo, userId=bob.id)
         with pytest.raises(Forbidden):
-            await anext(answers)
+            await told_next(answers)
 
 
 async def test_nothing_is_offered_behind_a_close(world, ada, box):
