@@ -16,7 +16,7 @@ from app.db import Database, DatabaseUnavailable
 from app.errors import AppError, NotFound, Unavailable
 from app.models import Stream
 from app.sources import Source
-from app.streams import Cursor
+from app.streams import Cursor, Extent
 
 PAGE = 100  # rows in one payload at most
 READ = 500  # rows that a feed reads at once
@@ -122,7 +122,7 @@ class Feed:
 
     def keeps(self, after: Cursor) -> bool:
         """Whether that place is still there, and all that came after it."""
-        return after.epoch == self.tip.epoch and self._first_seq - 1 <= after.seq <= self._last_seq
+        return Extent(self.tip.epoch, self._first_seq, self._last_seq).has(after)
 
     async def page(self, source: Source, after: Cursor, *, upto: int | None = None) -> Batch:
         """What this source has between that place and another one, or the tip; one payload of it at most."""
